@@ -1,0 +1,3 @@
+"""Structured variational autoencoders."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,10 @@
+"""Exact inference in chains: blocks of a structured mean-field posterior."""
+
+from svae.chains.discrete import DiscreteChain as DiscreteChain
+from svae.chains.discrete import DiscreteChainTerms as DiscreteChainTerms
+from svae.chains.gaussian import GaussianChain as GaussianChain
+from svae.chains.gaussian import GaussianChainTerms as GaussianChainTerms
+from svae.chains.gaussian import natural_from_potentials as natural_from_potentials
+from svae.chains.padding import Length as Length
+from svae.chains.padding import valid_steps as valid_steps
+from svae.chains.steps import IndependentSteps as IndependentSteps

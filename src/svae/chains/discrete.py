@@ -1,0 +1,249 @@
+r"""Exact inference in a discrete chain (the hidden part of an HMM).
+
+$$ q(k) \propto \exp\Big\{\sum_t n_t[k_t] + \sum_{t<T} E_t[k_t, k_{t+1}]\Big\} $$
+
+The transition potentials E may be given once, shape (K, K), for all steps; then the statistic that pairs
+with them is the **sum** of the pair marginals over time, and none of them is stored. Or one for each
+step, shape (T-1, K, K).
+
+All sums are taken in log space, exactly: potentials of states that fit badly can lie hundreds of nats
+below the others', which scaled probabilities in single precision would lose. Filtered log-probabilities
+are renormalised at each step, so nothing grows with T.
+
+As for the Gaussian chain there are two orders of elimination: node after node (`sequential`), or every
+second node at once (`parallel`, with K times the work).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.nn import logsumexp, softmax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from svae import checks
+from svae.chains.odd_even import interleave, split
+from svae.chains.padding import Length, choose, valid_steps, zero_padding
+from svae.expfam.family import ExponentialFamily
+
+FORBIDDEN = -1e9  # minus infinity is read as this: a log-probability no state recovers from
+
+
+class DiscreteChainTerms(NamedTuple):
+    """Pairs with the one-hot vectors of k_t and the one-hot matrices of (k_t, k_{t+1})."""
+
+    node: Float[Array, "time k"]
+    transition: Float[Array, "*time_minus_1 k k"]
+
+
+class Potentials(NamedTuple):
+    """Node potentials, transition potentials (shared or not), and which transitions there are."""
+
+    node: Float[Array, "time k"]
+    transition: Float[Array, "*time_minus_1 k k"]
+    linked: Bool[Array, "time_minus_1"]
+
+    @property
+    def shared(self) -> bool:
+        """Whether all steps have the same transition potentials."""
+        return self.transition.ndim == 2
+
+    def edges(self) -> Float[Array, "time_minus_1 k k"]:
+        """Transition potentials step by step, zero where there is no link."""
+        size = self.node.shape[-1]
+        edges = jnp.broadcast_to(self.transition, (self.linked.shape[0], size, size))
+        return zero_padding(self.linked, edges)
+
+
+class DiscreteChain(ExponentialFamily):
+    """The family of discrete chains; `length` marks padding, `parallel` picks the algorithm."""
+
+    length: Length = None
+    parallel: bool = eqx.field(default=False, static=True)
+    num_states: int | None = eqx.field(default=None, static=True)  # only `sufficient_stats` needs it
+
+    def infer(self, natural: DiscreteChainTerms) -> tuple[Float[Array, ""], DiscreteChainTerms]:
+        """Log-partition, marginals, and pair marginals (summed where the transition is shared)."""
+        if natural.node.shape[0] == 0:
+            return jnp.zeros((), natural.node.dtype), jax.tree.map(jnp.zeros_like, natural)
+        potentials = self._potentials(natural)
+        log_partition, node, transition = (_parallel_marginals if self.parallel else _sequential_marginals)(
+            potentials
+        )
+        return log_partition, DiscreteChainTerms(zero_padding(self._valid(natural), node), transition)
+
+    def sample(self, key: PRNGKeyArray, natural: DiscreteChainTerms) -> Int[Array, "time"]:
+        """A path of states."""
+        noise = jax.random.gumbel(key, natural.node.shape, natural.node.dtype)
+        return self._path(natural, noise, logsumexp)
+
+    def most_likely_path(self, natural: DiscreteChainTerms) -> Int[Array, "time"]:
+        """The path of highest probability (Viterbi)."""
+        return self._path(natural, jnp.zeros_like(natural.node), jnp.max)
+
+    def sufficient_stats(self, value: Int[Array, "time"]) -> DiscreteChainTerms:
+        """One-hot vectors, and the counts of each transition."""
+        if self.num_states is None:
+            raise ValueError("DiscreteChain(num_states=...) is needed to make one-hot vectors")
+        one_hot = jax.nn.one_hot(value, self.num_states)
+        one_hot = zero_padding(valid_steps(value.shape[0], self.length), one_hot)
+        return DiscreteChainTerms(one_hot, jnp.einsum("ti,tj->ij", one_hot[:-1], one_hot[1:]))
+
+    def _path(self, natural: DiscreteChainTerms, noise: Array, reduce: Callable) -> Int[Array, "time"]:
+        if natural.node.shape[0] == 0:
+            return jnp.zeros(0, jnp.int32)
+        potentials = self._potentials(natural)
+        if self.parallel:
+            path = _parallel_path(potentials.node, potentials.edges(), noise, reduce)
+        else:
+            path = _sequential_path(potentials, noise, reduce)
+        return zero_padding(self._valid(natural), path)
+
+    def _valid(self, natural: DiscreteChainTerms):
+        return valid_steps(natural.node.shape[0], self.length)
+
+    def _potentials(self, natural: DiscreteChainTerms) -> Potentials:
+        time, size = natural.node.shape
+        checks.require_shape("transition", natural.transition, (size, size))
+        if natural.transition.ndim > 2:
+            checks.require_shape("transition", natural.transition, (time - 1, size, size))
+        valid = self._valid(natural)
+        node, transition = (jnp.maximum(potential, FORBIDDEN) for potential in natural)
+        alone = jnp.full_like(node, -np.log(size))  # log-partition zero
+        return Potentials(choose(valid, node, alone), transition, valid[1:])
+
+
+# Sequential: one node after the other. `steps` scans either over shared or over own transitions.
+
+
+def _steps(potentials: Potentials) -> tuple[Callable, tuple]:
+    """Scanned inputs (linked, own transition) and how to get a step's edge from them."""
+    _, transition, linked = potentials
+    if potentials.shared:
+        return (lambda linked, _: jnp.where(linked, transition, 0)), (linked, None)
+    return (lambda linked, own: jnp.where(linked, own, 0)), (linked, transition)
+
+
+def _forward(potentials: Potentials, reduce: Callable) -> tuple[Float[Array, ""], Float[Array, "time k"]]:
+    """Log-normaliser and normalised forward messages."""
+    edge_of, scanned = _steps(potentials)
+
+    def normalise(message):
+        level = reduce(message, axis=-1)
+        return message - level, level
+
+    def step(message, x):
+        node, own = x
+        message, level = normalise(node + reduce(message[:, None] + edge_of(*own), axis=0))
+        return message, (message, level)
+
+    first, level = normalise(potentials.node[0])
+    _, (rest, levels) = lax.scan(step, first, (potentials.node[1:], scanned))
+    return level + jnp.sum(levels), jnp.concatenate([first[None], rest])
+
+
+def _sequential_marginals(potentials: Potentials) -> tuple[Float[Array, ""], Array, Array]:
+    edge_of, scanned = _steps(potentials)
+    log_partition, filtered = _forward(potentials, logsumexp)
+
+    def step(carry, x):
+        after, total = carry
+        filtered, own = x
+        backward = softmax(filtered[:, None] + edge_of(*own), axis=0)  # p(k_t | k_{t+1}, the past)
+        pair = backward * after[None, :]
+        marginal = jnp.sum(pair, axis=1)
+        pair = jnp.where(own[0], pair, 0)
+        if potentials.shared:
+            return (marginal, total + pair), (marginal, None)
+        return (marginal, total), (marginal, pair)
+
+    last = softmax(filtered[-1])
+    start = last, jnp.zeros_like(potentials.transition) if potentials.shared else None
+    (_, total), (marginals, pairs) = lax.scan(step, start, (filtered[:-1], scanned), reverse=True)
+    return log_partition, jnp.concatenate([marginals, last[None]]), total if potentials.shared else pairs
+
+
+def _sequential_path(potentials: Potentials, noise: Array, reduce: Callable) -> Int[Array, "time"]:
+    """Backwards, each state the best (after noise) given its successor.
+
+    With `logsumexp` and Gumbel noise that is a draw, with `max` and none the most likely path.
+    """
+    edge_of, scanned = _steps(potentials)
+    messages = _forward(potentials, reduce)[1] + noise
+
+    def step(after, x):
+        message, own = x
+        state = jnp.argmax(message + edge_of(*own)[:, after])
+        return state, state
+
+    last = jnp.argmax(messages[-1])
+    _, path = lax.scan(step, last, (messages[:-1], scanned), reverse=True)
+    return jnp.concatenate([path, last[None]])
+
+
+# Parallel: every second node at once. Two nodes are the base case, and an even number of nodes gets one
+# more at the end that stands alone.
+
+
+def _with_odd_count(node: Array, edge: Array) -> tuple[Array, Array]:
+    size = node.shape[-1]
+    node = jnp.pad(node, [(0, 1), (0, 0)], constant_values=-np.log(size))
+    return node, jnp.pad(edge, [(0, 1), (0, 0), (0, 0)])
+
+
+def _through(node: Array, edge: Array) -> Float[Array, "odd k k k"]:
+    """Scores of (left state, right state, odd state between them)."""
+    (_, odd), (left, right) = split(node), split(edge)
+    into = left + odd[:, None, :]
+    return into[:, :, None, :] + jnp.swapaxes(right, 1, 2)[:, None, :, :]
+
+
+def _parallel_marginals(potentials: Potentials) -> tuple[Float[Array, ""], Array, Array]:
+    log_partition, node, pair = _odd_even_marginals(potentials.node, potentials.edges())
+    pair = zero_padding(potentials.linked, pair)
+    return log_partition, node, jnp.sum(pair, axis=0) if potentials.shared else pair
+
+
+def _odd_even_marginals(node: Array, edge: Array) -> tuple[Float[Array, ""], Array, Array]:
+    time = node.shape[0]
+    if time == 1:
+        return logsumexp(node), softmax(node, axis=-1), edge
+    if time == 2:
+        joint = node[0][:, None] + edge[0] + node[1][None, :]
+        log_partition = logsumexp(joint)
+        pair = jnp.exp(joint - log_partition)
+        return log_partition, jnp.stack([jnp.sum(pair, axis=1), jnp.sum(pair, axis=0)]), pair[None]
+    if time % 2 == 0:
+        log_partition, marginal, pair = _odd_even_marginals(*_with_odd_count(node, edge))
+        return log_partition, marginal[:-1], pair[:-1]
+
+    through = _through(node, edge)
+    joined = logsumexp(through, axis=-1)
+    level = jnp.max(joined, axis=(-2, -1), keepdims=True)
+    log_partition, marginal, pair = _odd_even_marginals(node[::2], joined - level)
+    weights = jnp.exp(through - joined[..., None]) * pair[..., None]
+    left, right = jnp.sum(weights, axis=2), jnp.swapaxes(jnp.sum(weights, axis=1), 1, 2)
+    marginal = interleave(marginal, jnp.sum(left, axis=1))
+    return log_partition + jnp.sum(level), marginal, interleave(left, right)
+
+
+def _parallel_path(node: Array, edge: Array, noise: Array, reduce: Callable) -> Int[Array, "time"]:
+    time = node.shape[0]
+    if time == 1:
+        return jnp.argmax(node + noise, axis=-1)
+    if time == 2:
+        first = jnp.argmax(node[0] + reduce(edge[0] + node[1][None, :], axis=1) + noise[0])
+        return jnp.stack([first, jnp.argmax(edge[0][first] + node[1] + noise[1])])
+    if time % 2 == 0:
+        noise = jnp.pad(noise, [(0, 1), (0, 0)])
+        return _parallel_path(*_with_odd_count(node, edge), noise, reduce)[:-1]
+    through = _through(node, edge)
+    joined = reduce(through, axis=-1)
+    joined = joined - jnp.max(joined, axis=(-2, -1), keepdims=True)
+    even = _parallel_path(node[::2], joined, noise[::2], reduce)
+    scores = through[jnp.arange(time // 2), even[:-1], even[1:]]
+    return interleave(even, jnp.argmax(scores + noise[1::2], axis=-1))

@@ -1,0 +1,33 @@
+"""Odd-even (cyclic) reduction: the bookkeeping that both chains share.
+
+Number the nodes of a chain 0, 1, 2, ... Given their even neighbours, the odd nodes are independent of
+each other, so all of them can be eliminated at once; the even ones form a chain of half the length. After
+log2(T) rounds one or two nodes are left, and the odd nodes are restored on the way back.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+def split(x: Array) -> tuple[Array, Array]:
+    """Even and odd entries along the first axis."""
+    return x[::2], x[1::2]
+
+
+def interleave(even: Array, odd: Array) -> Array:
+    """The inverse of `split`."""
+    total = even.shape[0] + odd.shape[0]
+    out = jnp.zeros((total, *even.shape[1:]), even.dtype)
+    return out.at[::2].set(even).at[1::2].set(odd)
+
+
+def pad_to(x: Array, length: int) -> Array:
+    """Append zeros along the first axis."""
+    return jnp.pad(x, [(0, length - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+
+
+def add_to(target: Array, where: slice, update: Array) -> Array:
+    """`target[where] += update`, cut to the room there is."""
+    room = jax.eval_shape(lambda: target[where]).shape[0]
+    return target.at[where].add(update[:room])

@@ -1,0 +1,34 @@
+"""Exponential families, their duality, and natural gradients."""
+
+from svae.expfam.categorical import Categorical as Categorical
+from svae.expfam.categorical import CategoricalParameters as CategoricalParameters
+from svae.expfam.categorical import CategoricalTerms as CategoricalTerms
+from svae.expfam.dirichlet import Dirichlet as Dirichlet
+from svae.expfam.dirichlet import DirichletParameters as DirichletParameters
+from svae.expfam.dirichlet import DirichletTerms as DirichletTerms
+from svae.expfam.family import ExponentialFamily as ExponentialFamily
+from svae.expfam.family import ParameterFamily as ParameterFamily
+from svae.expfam.family import Product as Product
+from svae.expfam.family import Terms as Terms
+from svae.expfam.family import add as add
+from svae.expfam.family import inner as inner
+from svae.expfam.gaussian import LOG_2PI as LOG_2PI
+from svae.expfam.gaussian import Gaussian as Gaussian
+from svae.expfam.gaussian import GaussianParameters as GaussianParameters
+from svae.expfam.gaussian import GaussianTerms as GaussianTerms
+from svae.expfam.matrix_normal import LinearGaussian as LinearGaussian
+from svae.expfam.matrix_normal import MatrixNormalInverseWishart as MatrixNormalInverseWishart
+from svae.expfam.matrix_normal import MNIWParameters as MNIWParameters
+from svae.expfam.matrix_normal import MNIWTerms as MNIWTerms
+from svae.expfam.matrix_normal import NIWParameters as NIWParameters
+from svae.expfam.matrix_normal import NIWTerms as NIWTerms
+from svae.expfam.matrix_normal import NormalInverseWishart as NormalInverseWishart
+from svae.expfam.natural_gradient import BIASED as BIASED
+from svae.expfam.natural_gradient import PLAIN as PLAIN
+from svae.expfam.natural_gradient import UNBIASED as UNBIASED
+from svae.expfam.natural_gradient import GradientRule as GradientRule
+from svae.expfam.natural_gradient import ParameterPosterior as ParameterPosterior
+from svae.expfam.natural_gradient import parameter_posterior as parameter_posterior
+from svae.expfam.natural_gradient import prior_kl as prior_kl
+from svae.expfam.propagate import linearize as linearize
+from svae.expfam.propagate import propagate as propagate

@@ -1,0 +1,64 @@
+r"""Belief propagation as a differentiable map: natural parameters in, expected statistics out.
+
+The statistics are the gradient of the log-partition, so their Jacobian is its Hessian (the covariance of
+the sufficient statistics), which is symmetric. Hence the vector-Jacobian product **is** the
+Jacobian-vector product: the backward pass is one linearised forward pass with the factors of the first,
+and no tape of the recursion is ever transposed.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from svae.expfam.family import ExponentialFamily, Terms, add
+
+
+@eqx.filter_custom_vjp
+def propagate(natural: Terms, family: ExponentialFamily) -> tuple[Float[Array, ""], Terms]:
+    """Log-partition (summed) and expected statistics, with tape-free reverse-mode derivatives.
+
+    For forward mode use `family.infer` or `linearize`.
+    """
+    log_partition, stats = family.infer(natural)
+    return jnp.sum(log_partition), stats
+
+
+@propagate.def_fwd
+def _forward(perturbed, natural, family):
+    del perturbed
+    log_partition, stats, jacobian = linearize(natural, family)
+    return (log_partition, stats), (stats, jacobian)
+
+
+@propagate.def_bwd
+def _backward(residuals, cotangents, perturbed, natural, family):
+    del perturbed, natural, family
+    stats, jacobian = residuals
+    log_partition_bar, stats_bar = cotangents
+    zeros = jax.tree.map(jnp.zeros_like, stats)
+    stats_bar = jax.tree.map(lambda z, bar: z if bar is None else bar, zeros, stats_bar, is_leaf=_is_none)
+    gradient = jacobian(stats_bar)
+    return gradient if log_partition_bar is None else add(gradient, stats, log_partition_bar)
+
+
+def _is_none(x) -> bool:
+    return x is None
+
+
+def linearize(
+    natural: Terms, family: ExponentialFamily
+) -> tuple[Float[Array, ""], Terms, Callable[[Terms], Terms]]:
+    """Log-partition, statistics, and the symmetric linear map d natural -> d stats.
+
+    The map is a pytree that holds the factors; applying it again costs no factorisation.
+    """
+
+    def stats_first(natural):
+        log_partition, stats = family.infer(natural)
+        return stats, jnp.sum(log_partition)
+
+    stats, jacobian, log_partition = jax.linearize(stats_first, natural, has_aux=True)
+    return log_partition, stats, jacobian

@@ -1,0 +1,145 @@
+r"""Small symmetric positive definite matrices, batched, in plain `lax` operations.
+
+Everything stands on one factorisation, the inverse Cholesky factor: the lower triangular $W$ with
+
+$$ W A W^\top = I, \qquad A^{-1} = W^\top W, \qquad \log|A| = -2 \sum_i \log W_{ii}. $$
+
+No LAPACK: at these sizes (up to a few dozen rows) a loop of rank-one updates over the whole batch is as
+fast, and LAPACK calls from several XLA threads at once can hang on machines with few cores.
+
+**Bad input is never hidden.** A matrix that is not positive definite, or holds NaN, gives a result that
+is NaN in every entry of that matrix; the other matrices of the batch are untouched.
+
+All functions read the symmetric part of their argument, return exactly symmetric results where the
+result is symmetric, and have closed-form derivatives in both modes, so nothing is taped.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+# Matrix products here are tiny and feed recursions: always in full precision, also where the hardware
+# would by default round float32 inputs (TF32).
+PRECISION = lax.Precision.HIGHEST
+
+
+def matmul(a: Float[Array, "*batch n k"], b: Float[Array, "*batch k m"]) -> Float[Array, "*batch n m"]:
+    """Matrix product in full precision."""
+    return jnp.matmul(a, b, precision=PRECISION)
+
+
+def matvec(a: Float[Array, "*batch n k"], x: Float[Array, "*batch k"]) -> Float[Array, "*batch n"]:
+    """Matrix times vector in full precision."""
+    return matmul(a, x[..., None])[..., 0]
+
+
+def transpose(a: Float[Array, "*batch n m"]) -> Float[Array, "*batch m n"]:
+    """Transpose of the last two axes."""
+    return jnp.swapaxes(a, -1, -2)
+
+
+def outer(x: Float[Array, "*batch n"], y: Float[Array, "*batch m"]) -> Float[Array, "*batch n m"]:
+    """Outer product $x y^T$."""
+    return x[..., :, None] * y[..., None, :]
+
+
+def symmetrize(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    """Symmetric part, exactly symmetric."""
+    return 0.5 * (a + transpose(a))
+
+
+def identity_like(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    """Identity matrices in the shape and type of `a`."""
+    return jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
+
+
+@jax.custom_jvp
+def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    """Lower triangular W with W A W' = I; all NaN where A is not positive definite."""
+    size = a.shape[-1]
+    index = jnp.arange(size)
+    below = index[:, None] > index[None, :]
+
+    # Eliminate [A | I] -> [D L' | L^-1] with unit lower L, in place: column j of the left half is done
+    # with after step j, and column j of L^-1 is what takes its room.
+    def eliminate(j, work):
+        row = lax.dynamic_index_in_dim(work, j, axis=-2, keepdims=False)
+        column = lax.dynamic_index_in_dim(work, j, axis=-1, keepdims=False)
+        pivot = lax.dynamic_index_in_dim(row, j, axis=-1)
+        multiplier = jnp.where(_along(index > j, column), column / pivot, 0)
+        row = jnp.where(_along(index == j, row), 1, row)
+        freed = _along((index[:, None] > j) & (index[None, :] == j), work)
+        return jnp.where(freed, 0, work) - outer(multiplier, row)
+
+    work = lax.fori_loop(0, size, eliminate, symmetrize(a))
+    pivots = jnp.diagonal(work, axis1=-2, axis2=-1)
+    unit_inverse = jnp.where(_along(below, work), work, identity_like(work))
+    factor = unit_inverse / jnp.sqrt(pivots)[..., :, None]
+    sound = jnp.all(pivots > 0, axis=-1) & jnp.all(jnp.isfinite(factor), axis=(-2, -1))
+    return jnp.where(sound[..., None, None], factor, jnp.nan)
+
+
+def _along(mask: Array, like: Array) -> Array:
+    """Give a mask over the trailing axes the rank of `like`."""
+    return mask.reshape((1,) * (like.ndim - mask.ndim) + mask.shape)
+
+
+@inverse_cholesky.defjvp
+def _inverse_cholesky_jvp(primals, tangents):
+    # With A = L L' and W = L^-1:  dL = L Phi(W dA W'),  dW = -Phi(W dA W') W,
+    # where Phi keeps the lower triangle and halves the diagonal.
+    (a,), (tangent,) = primals, tangents
+    factor = inverse_cholesky(a)
+    middle = matmul(matmul(factor, symmetrize(tangent)), transpose(factor))
+    lower = jnp.tril(middle) - 0.5 * identity_like(middle) * middle
+    return factor, -matmul(lower, factor)
+
+
+def cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    """Lower triangular L with A = L L'."""
+    return jnp.tril(matmul(symmetrize(a), transpose(inverse_cholesky(a))))
+
+
+@jax.custom_jvp
+def inverse_and_log_det(
+    a: Float[Array, "*batch n n"],
+) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch"]]:
+    """Inverse and log-determinant from one factorisation."""
+    factor = inverse_cholesky(a)
+    diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
+    return symmetrize(matmul(transpose(factor), factor)), -2 * jnp.sum(jnp.log(diagonal), axis=-1)
+
+
+@inverse_and_log_det.defjvp
+def _inverse_and_log_det_jvp(primals, tangents):
+    # dA^-1 = -A^-1 dA A^-1,  d log|A| = <A^-1, dA>
+    (a,), (tangent,) = primals, tangents
+    inv, log_determinant = inverse_and_log_det(a)
+    tangent = symmetrize(tangent)
+    change = -symmetrize(matmul(matmul(inv, tangent), inv))
+    return (inv, log_determinant), (change, jnp.sum(inv * tangent, axis=(-2, -1)))
+
+
+def inverse(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    """Inverse, exactly symmetric."""
+    return inverse_and_log_det(a)[0]
+
+
+def log_det(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch"]:
+    """Log-determinant."""
+    return inverse_and_log_det(a)[1]
+
+
+def solve(a: Float[Array, "*batch n n"], b: Float[Array, "*batch n m"]) -> Float[Array, "*batch n m"]:
+    """The X with A X = B."""
+    factor = inverse_cholesky(a)
+    return matmul(transpose(factor), matmul(factor, b))
+
+
+def is_positive_definite(a: Float[Array, "*batch n n"]) -> Bool[Array, "*batch"]:
+    """Whether each matrix is finite, symmetric to rounding, and positive definite."""
+    scale = jnp.max(jnp.abs(a), axis=(-2, -1))
+    tolerance = 1e3 * jnp.finfo(a.dtype).eps * scale
+    symmetric = jnp.max(jnp.abs(a - transpose(a)), axis=(-2, -1)) <= tolerance
+    return symmetric & jnp.all(jnp.isfinite(inverse_cholesky(a)), axis=(-2, -1))
