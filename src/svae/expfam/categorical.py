@@ -59,8 +59,7 @@ class Categorical(ParameterFamily):
         """Log-probabilities."""
         (probabilities,) = standard
         checks.require_above("probabilities", probabilities, 0.0)
-        total = jnp.sum(probabilities, axis=-1)
-        checks.require(jnp.abs(total - 1) < 1e-4, "probabilities must sum to one over the last axis")
+        checks.require_sums_to_one("probabilities", probabilities)
         return CategoricalTerms(jnp.log(probabilities))
 
     def standard_from_natural(self, natural: CategoricalTerms) -> CategoricalParameters:

@@ -1,0 +1,143 @@
+r"""How gradients pass through inference: values to choose from.
+
+At a fixed point, with $H$ the Jacobian of belief propagation (block diagonal, symmetric) and $M$ the
+mixed second derivative of the energy (zero on the diagonal, symmetric), a change $\delta$ of the natural
+parameters' sources gives $d\omega = M\, d\mu + \delta$, $d\mu = H\, d\omega$. So cotangents $a$ of
+$\omega$ and $c$ of $\mu$ become the cotangent of the sources
+
+$$ y = (I - H M)^{-1} (H c + a). $$
+
+| value | y |
+|---|---|
+| `NoSolve()` | $Hc + a$ |
+| `Richardson(steps=J, fallback=False)` | J terms more of $\sum_j (HM)^j (Hc + a)$: the *implicit* gradient |
+| `Richardson(fallback=False)` | the same with J = number of sweeps taken: *capped* |
+| `Richardson()` | capped, and `NoSolve` for a sequence that has not converged or where the series grows |
+| `ConjugateGradients()` | $a + w$ with $(H^{-1} - M)\, w = c + M a$, preconditioned by $H$ |
+| `Unrolled()` | backpropagation through the sweeps themselves (memory grows with their number) |
+
+$H^{-1} - M$ is the Hessian of the negative surrogate objective, so positive definite at an optimum;
+conjugate gradients need far fewer steps than the series, at the same cost a step: one $H$ and one $M$.
+Negative curvature means that the point is no optimum, and `NoSolve` takes over for that sequence. With
+three blocks or more the undamped series may diverge even at an optimum (`step=0.5` or conjugate
+gradients do not).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from svae.expfam import add, inner
+from svae.meanfield.problem import Blocks
+
+
+class LinearSystem(NamedTuple):
+    """The two symmetric operators of the adjoint, and how the forward pass ended."""
+
+    propagation: Callable[[Blocks], Blocks]  # H
+    coupling: Callable[[Blocks], Blocks]  # M
+    sweeps: Int[Array, ""]
+    converged: Bool[Array, ""]
+
+
+class Adjoint(eqx.Module):
+    """A way to pass gradients through inference."""
+
+
+class Unrolled(Adjoint):
+    """Backpropagation through the sweeps."""
+
+
+class ImplicitAdjoint(Adjoint):
+    """A way to solve the adjoint's linear system."""
+
+    @abstractmethod
+    def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
+        """Cotangent of the naturals' sources from those of the naturals (a) and statistics (c)."""
+
+
+class NoSolve(ImplicitAdjoint):
+    """As if every block's messages were constants."""
+
+    def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
+        """H c + a."""
+        return add(system.propagation(c), a)
+
+
+class Richardson(ImplicitAdjoint):
+    """The Neumann series, one H and one M a term."""
+
+    steps: int | None = eqx.field(default=None, static=True)  # None: as many as there were sweeps
+    step: float = eqx.field(default=1.0, static=True)  # below 1: damped
+    fallback: bool = eqx.field(default=True, static=True)
+
+    def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
+        """y <- y + step (b + H M y - y) with b = H c + a, starting from b."""
+        b = add(system.propagation(c), a)
+        steps = system.sweeps if self.steps is None else self.steps
+
+        def iterate(_, carry):
+            y, _, first = carry
+            change = add(add(b, system.propagation(system.coupling(y))), y, -1.0)
+            size = inner(change, change)
+            return add(y, change, self.step), size, jnp.where(first < 0, size, first)
+
+        unset = -jnp.ones_like(inner(b, b))
+        y, last, first = lax.fori_loop(0, steps, iterate, (b, unset, unset))
+        if not self.fallback:
+            return y
+        sound = system.converged & (last <= first) & jnp.isfinite(last)
+        return _where(sound, y, b)
+
+
+class ConjugateGradients(ImplicitAdjoint):
+    """Conjugate gradients on (H^-1 - M) w = c + M a, preconditioned by H."""
+
+    max_steps: int = eqx.field(default=10, static=True)
+    tolerance: float = eqx.field(default=1e-6, static=True)  # of the residual's norm, relative to the first
+
+    def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
+        """a + w, or H c + a where the curvature is not positive."""
+        right = add(c, system.coupling(a))
+        start = jax.tree.map(jnp.zeros_like, right)
+        preconditioned = system.propagation(right)
+        gamma = inner(right, preconditioned)
+        goal = self.tolerance**2 * gamma
+
+        # `lifted` is H^-1 direction, carried along so that H^-1 itself is never applied.
+        def iterate(state):
+            w, residual, direction, lifted, gamma, taken, _ = state
+            image = add(lifted, system.coupling(direction), -1.0)
+            curvature = inner(direction, image)
+            length = gamma / curvature
+            w, residual = add(w, direction, length), add(residual, image, -length)
+            preconditioned = system.propagation(residual)
+            gamma, previous = inner(residual, preconditioned), gamma
+            direction = add(preconditioned, direction, gamma / previous)
+            lifted = add(residual, lifted, gamma / previous)
+            return w, residual, direction, lifted, gamma, taken + 1, curvature > 0
+
+        def unfinished(state):
+            *_, gamma, taken, positive = state
+            return positive & (taken < self.max_steps) & (gamma > goal)
+
+        state = (start, right, preconditioned, right, gamma, 0, jnp.asarray(True))
+        w, *_, positive = lax.while_loop(unfinished, iterate, state)
+        sound = positive & jnp.isfinite(inner(w, w))
+        return add(a, _where(sound, w, system.propagation(c)))
+
+
+def _where(condition: Bool[Array, ""], a: Blocks, b: Blocks) -> Blocks:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def relative_error(estimate: Blocks, truth: Blocks) -> Float[Array, ""]:
+    """Norm of the difference over norm of the truth."""
+    difference = add(estimate, truth, -1.0)
+    return jnp.sqrt(inner(difference, difference) / inner(truth, truth))

@@ -1,0 +1,75 @@
+"""Inference as one differentiable function: problem, solver and adjoint are its arguments."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from svae.expfam import Terms, add, linearize
+from svae.meanfield.adjoints import Adjoint, ImplicitAdjoint, LinearSystem, Richardson, Unrolled
+from svae.meanfield.problem import Blocks, Problem, messages
+from svae.meanfield.solver import CoordinateAscent, Solution, ascend, ascend_unrolled
+
+
+def fixed_point(
+    problem: Problem,
+    theta: Terms,
+    potentials: Blocks,
+    start: Blocks,
+    solver: CoordinateAscent | None = None,
+    adjoint: Adjoint | None = None,
+) -> Solution:
+    """Infer the posterior of one sequence; map over a batch with `jax.vmap`.
+
+    `theta` are expected statistics of the parameters, `potentials` the encoder's, one record for each
+    block, `start` the statistics to begin with (the first block's are never read). Gradients flow to
+    `theta` and `potentials`, by default through capped Richardson iterations where inference has
+    converged and without a solve where it has not; see `svae.meanfield.adjoints`.
+    """
+    solver = CoordinateAscent() if solver is None else solver
+    adjoint = Richardson() if adjoint is None else adjoint
+    start = lax.stop_gradient(start)
+    if isinstance(adjoint, Unrolled) or len(problem.blocks) == 1:  # one block: nothing to solve
+        return ascend_unrolled(problem, theta, potentials, start, solver)
+    return _implicit((theta, potentials), problem, start, solver, adjoint)
+
+
+@eqx.filter_custom_vjp
+def _implicit(sources, problem: Problem, start: Blocks, solver: CoordinateAscent, adjoint: ImplicitAdjoint):
+    theta, potentials = sources
+    return ascend(problem, theta, potentials, start, solver)
+
+
+@_implicit.def_fwd
+def _forward(perturbed, sources, problem, start, solver, adjoint):
+    del perturbed
+    theta, potentials = sources
+    solution = ascend(problem, theta, potentials, start, solver)
+    return solution, solution
+
+
+@_implicit.def_bwd
+def _backward(solution, cotangents, perturbed, sources, problem, start, solver, adjoint):
+    del perturbed, start, solver
+    theta, _ = sources
+    is_none = lambda x: x is None
+    filled = lambda like, bar: jax.tree.map(
+        lambda x, b: jnp.zeros_like(x) if b is None else b, like, bar, is_leaf=is_none
+    )
+    natural_bar = filled(solution.naturals, cotangents.naturals)
+    stats_bar = filled(solution.stats, cotangents.stats)
+    log_partition_bar = filled(solution.log_partitions, cotangents.log_partitions)
+    natural_bar = tuple(map(add, natural_bar, solution.stats, log_partition_bar))
+
+    system = linear_system(problem, theta, solution)
+    y = adjoint.solve(system, natural_bar, stats_bar)
+    along = lambda theta: jax.jvp(lambda stats: problem.energy(theta, stats), (solution.stats,), (y,))[1]
+    return jax.grad(along)(theta), y
+
+
+def linear_system(problem: Problem, theta: Terms, solution: Solution) -> LinearSystem:
+    """The adjoint's operators at a solution; each block is factorised once."""
+    jacobians = [linearize(n, family)[2] for n, family in zip(solution.naturals, problem.blocks, strict=True)]
+    _, coupling = jax.linearize(lambda stats: messages(problem, theta, stats), solution.stats)
+    propagation = lambda v: tuple(jacobian(x) for jacobian, x in zip(jacobians, v, strict=True))
+    return LinearSystem(propagation, coupling, solution.sweeps, solution.converged)

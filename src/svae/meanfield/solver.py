@@ -1,0 +1,113 @@
+"""Block coordinate ascent to a fixed point of the mean-field equations."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from svae.expfam import Terms, add, inner
+from svae.meanfield.problem import BlockPosterior, Blocks, Problem, surrogate, sweep
+
+
+class CoordinateAscent(eqx.Module):
+    """When to stop.
+
+    The residual of a sweep is the symmetrised KL divergence, in nats, between the posterior before and
+    after it, the sum over blocks of <change of natural, change of stats>. It does not depend on the
+    parametrisation and, to leading order, is twice what the sweep gained.
+    """
+
+    max_sweeps: int = eqx.field(default=10, static=True)
+    tolerance: float = eqx.field(default=1e-3, static=True)
+
+    def __check_init__(self):
+        if self.max_sweeps < 1:
+            raise ValueError(f"max_sweeps must be at least 1, got {self.max_sweeps}")
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance must not be negative, got {self.tolerance}")
+
+
+class Solution(NamedTuple):
+    """The posterior of one sequence, and how inference ended."""
+
+    naturals: Blocks
+    stats: Blocks
+    log_partitions: tuple[Float[Array, ""], ...]
+    sweeps: Int[Array, ""]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+
+    @property
+    def posterior(self) -> BlockPosterior:
+        """The posterior alone."""
+        return BlockPosterior(self.naturals, self.stats, self.log_partitions)
+
+
+def divergence(new: BlockPosterior, old: BlockPosterior) -> Float[Array, ""]:
+    """KL(new || old) + KL(old || new)."""
+    return inner(add(new.naturals, old.naturals, -1.0), add(new.stats, old.stats, -1.0))
+
+
+def first_sweep(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:
+    """One sweep from the start statistics. With a single block that is exact inference."""
+    posterior = sweep(problem, theta, potentials, start)
+    exact = len(problem.blocks) == 1
+    dtype = posterior.log_partitions[0].dtype
+    residual = jnp.asarray(0.0 if exact else jnp.inf, dtype)
+    return Solution(*posterior, jnp.asarray(1), residual, jnp.asarray(exact))
+
+
+def next_sweep(
+    problem: Problem, theta: Terms, potentials: Blocks, solver: CoordinateAscent, solution: Solution
+) -> Solution:
+    """One more sweep."""
+    posterior = sweep(problem, theta, potentials, solution.stats)
+    residual = lax.stop_gradient(divergence(posterior, solution.posterior))
+    return Solution(*posterior, solution.sweeps + 1, residual, residual <= solver.tolerance)
+
+
+def ascend(
+    problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
+) -> Solution:
+    """Sweep until convergence or the cap. Under `vmap` each sequence stops by itself."""
+    solution = first_sweep(problem, theta, potentials, start)
+    if len(problem.blocks) == 1:
+        return solution
+    return lax.while_loop(
+        lambda s: (s.sweeps < solver.max_sweeps) & ~s.converged,
+        lambda s: next_sweep(problem, theta, potentials, solver, s),
+        solution,
+    )
+
+
+def ascend_unrolled(
+    problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
+) -> Solution:
+    """The same, as a loop of fixed length that automatic differentiation can go back through.
+
+    A sequence that has converged is carried along unchanged.
+    """
+    solution = first_sweep(problem, theta, potentials, start)
+    if len(problem.blocks) == 1:
+        return solution
+
+    def step(s, _):
+        updated = next_sweep(problem, theta, potentials, solver, s)
+        return jax.tree.map(lambda old, new: jnp.where(s.converged, old, new), s, updated), None
+
+    return lax.scan(step, solution, None, length=solver.max_sweeps - 1)[0]
+
+
+def objective_per_sweep(
+    problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, num_sweeps: int
+) -> Float[Array, "sweeps"]:
+    """The surrogate objective after each of `num_sweeps` sweeps; it never falls."""
+
+    def step(stats, _):
+        posterior = sweep(problem, theta, potentials, stats)
+        return posterior.stats, surrogate(problem, theta, potentials, posterior)
+
+    return lax.scan(step, start, None, length=num_sweeps)[1]

@@ -1,0 +1,180 @@
+"""What every graphical model offers. A new one is its priors, its blocks and one `energy` function.
+
+All methods work on one sequence; map over a batch with `jax.vmap`.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from svae import checks, linalg
+from svae.chains import GaussianChainTerms, Length
+from svae.expfam import GaussianTerms, ParameterFamily, ParameterPosterior, Terms
+from svae.meanfield import (
+    Adjoint,
+    Blocks,
+    CoordinateAscent,
+    Problem,
+    Solution,
+    fixed_point,
+    local_kl,
+    surrogate,
+)
+
+
+class Inference(NamedTuple):
+    """The posterior of one sequence's latent variables, and what it costs."""
+
+    solution: Solution
+    kl_local: Float[Array, ""]  # E_q(theta) KL(q(z) || p(z | theta)), nats
+    surrogate: Float[Array, ""]  # what inference maximised: <potentials, stats> - kl_local
+
+
+class GraphicalModel(eqx.Module):
+    """A prior over latent variables with unknown parameters."""
+
+    latent_dim: eqx.AbstractVar[int]
+
+    @property
+    @abstractmethod
+    def family(self) -> ParameterFamily:
+        """The family of the parameters' prior and posterior."""
+
+    @abstractmethod
+    def prior(self) -> Terms:
+        """Natural parameters of p(theta)."""
+
+    @abstractmethod
+    def initial(self, key: PRNGKeyArray) -> Terms:
+        """Natural parameters of a first guess at q(theta), different for each state."""
+
+    @abstractmethod
+    def blocks(self, length: Length) -> tuple:
+        """The exponential families whose product is q(z)."""
+
+    @abstractmethod
+    def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
+        """E_q[log p(z | theta)]: linear in `theta` and in the statistics of each block."""
+
+    @abstractmethod
+    def wrap(self, potential: GaussianTerms) -> Blocks:
+        """Potentials for all blocks from those on the continuous variables, step by step."""
+
+    @abstractmethod
+    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
+        """Statistics from which inference begins."""
+
+    @abstractmethod
+    def generate(self, key: PRNGKeyArray, parameters: Any, num_steps: int) -> tuple:
+        """Latent variables drawn from p(z | parameters), one value for each block."""
+
+    def problem(self, length: Length = None) -> Problem:
+        """The mean-field problem of a sequence of `length` steps (None: of all steps there are)."""
+        return Problem(eqx.Partial(_energy_of, self, length), self.blocks(length))
+
+    def potentials(
+        self,
+        linear: Float[Array, "time n"],
+        precision: Float[Array, "time n"],
+        observed: Bool[Array, "time"] | None = None,
+    ) -> Blocks:
+        """Potentials exp(r'z - z' diag(R) z / 2) at each step; none where nothing was observed."""
+        checks.require_shape("linear", linear, (self.latent_dim,))
+        checks.require_shape("precision", precision, linear.shape)
+        if observed is not None:
+            checks.require_shape("observed", observed, linear.shape[:1])
+            linear = jnp.where(observed[:, None], linear, 0)
+            precision = jnp.where(observed[:, None], precision, 0)
+        checks.require_finite("linear", linear)
+        checks.require_finite("precision", precision)
+        checks.require_not_negative("precision", precision)
+        second = -0.5 * precision[:, :, None] * jnp.eye(self.latent_dim, dtype=precision.dtype)[None]
+        return self.wrap(GaussianTerms(linear, second))
+
+    def infer(
+        self,
+        posterior: ParameterPosterior,
+        potentials: Blocks,
+        key: PRNGKeyArray,
+        *,
+        length: Length = None,
+        start: Blocks | None = None,
+        solver: CoordinateAscent | None = None,
+        adjoint: Adjoint | None = None,
+    ) -> Inference:
+        """Structured variational inference of one sequence."""
+        problem = self.problem(length)
+        theta = posterior.inference_stats
+        if start is None:
+            start = self.start(key, theta, potentials)
+        solution = fixed_point(problem, theta, potentials, start, solver, adjoint)
+        kl = local_kl(problem, posterior.stats, solution.posterior)
+        return Inference(solution, kl, surrogate(problem, posterior.stats, potentials, solution.posterior))
+
+    def sample(self, key: PRNGKeyArray, solution: Solution, length: Length = None) -> tuple:
+        """Latent variables drawn from q(z), one value for each block."""
+        keys = jax.random.split(key, len(solution.naturals))
+        blocks = self.blocks(length)
+        return tuple(b.sample(k, n) for b, k, n in zip(blocks, keys, solution.naturals, strict=True))
+
+
+def _energy_of(model: GraphicalModel, length: Length, theta: Terms, stats: Blocks) -> Float[Array, ""]:
+    return model.energy(theta, stats, length)
+
+
+def chain_potential(potential: GaussianTerms) -> GaussianChainTerms:
+    """The same potentials for a Gaussian chain: none on its links."""
+    time, size = potential.first.shape
+    return GaussianChainTerms(*potential, jnp.zeros((max(time - 1, 0), size, size), potential.first.dtype))
+
+
+def shorten(length: Length) -> Length:
+    """Length of the chain of transitions between `length` steps."""
+    return None if length is None else length - 1
+
+
+def sample_markov(
+    key: PRNGKeyArray, start: Float[Array, "k"], transition: Float[Array, "k k"], num_steps: int
+) -> Array:
+    """States of a Markov chain."""
+    if num_steps == 0:
+        return jnp.zeros(0, jnp.int32)
+    first_key, key = jax.random.split(key)
+    first = jax.random.categorical(first_key, jnp.log(start))
+
+    def step(state, key):
+        state = jax.random.categorical(key, jnp.log(transition[state]))
+        return state, state
+
+    _, rest = jax.lax.scan(step, first, jax.random.split(key, num_steps - 1))
+    return jnp.concatenate([first[None], rest])
+
+
+def sample_dynamics(
+    key: PRNGKeyArray,
+    first: Float[Array, "n"],
+    weights: Float[Array, "time_minus_1 n m"],
+    covariance: Float[Array, "time_minus_1 n n"],
+) -> Float[Array, "time n"]:
+    """z_{t+1} = A_t z_t + b_t + L_t noise, with L_t L_t' the covariance."""
+    noise = jax.random.normal(key, (weights.shape[0], first.shape[0]), first.dtype)
+    shocks = weights[..., -1] + linalg.matvec(linalg.cholesky(covariance), noise)
+
+    def step(z, x):
+        matrix, shock = x
+        z = linalg.matvec(matrix, z) + shock
+        return z, z
+
+    return jnp.concatenate([first[None], jax.lax.scan(step, first, (weights[..., :-1], shocks))[1]])
+
+
+def sample_normal(
+    key: PRNGKeyArray, mean: Float[Array, "*time n"], covariance: Float[Array, "*time n n"]
+) -> Float[Array, "*time n"]:
+    """Draws from normals."""
+    noise = jax.random.normal(key, mean.shape, mean.dtype)
+    return mean + linalg.matvec(linalg.cholesky(covariance), noise)

@@ -1,0 +1,89 @@
+r"""Hidden Markov model with Gaussian states.
+
+$$ k_1 \sim \mathrm{Cat}(\pi_0),\; k_t \sim \mathrm{Cat}(\pi_{k_{t-1}}), \qquad z_t \sim N(\mu_{k_t}, \Sigma_{k_t}) $$
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from svae.chains import DiscreteChain, DiscreteChainTerms, IndependentSteps, Length
+from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms
+from svae.meanfield import Blocks
+from svae.pgm import priors
+from svae.pgm.base import GraphicalModel, sample_markov, sample_normal
+from svae.pgm.emissions import emission_energy, first_scores, select
+from svae.pgm.factors import markov_energy
+
+
+class HMMGlobals(NamedTuple):
+    """One entry for each unknown: (mu_k, Sigma_k), pi_0 and the rows of pi."""
+
+    emission: Any
+    start: Any
+    transition: Any
+
+
+class HMM(GraphicalModel):
+    """A hidden Markov model with unknown parameters; `stay` and `move` as in `SLDS`."""
+
+    num_states: int = eqx.field(static=True)
+    latent_dim: int = eqx.field(static=True)
+    parallel: bool = eqx.field(default=False, static=True)
+    stay: float = eqx.field(default=100.0, static=True)
+    move: float = eqx.field(default=0.5, static=True)
+
+    @property
+    def family(self) -> Product:
+        """An NIW for each state, and Dirichlets."""
+        return Product(HMMGlobals(NormalInverseWishart(), Dirichlet(), Dirichlet()))
+
+    def prior(self) -> HMMGlobals:
+        """Weak emissions; states that last."""
+        standard = HMMGlobals(
+            priors.niw(jnp.zeros((self.num_states, self.latent_dim))),
+            priors.flat(self.num_states, 0.1),
+            priors.sticky_rows(self.num_states, self.stay, self.move),
+        )
+        return self.family.natural_from_standard(standard)
+
+    def initial(self, key: PRNGKeyArray) -> HMMGlobals:
+        """Random means."""
+        standard = HMMGlobals(
+            priors.niw(jax.random.normal(key, (self.num_states, self.latent_dim)), priors.GUESS),
+            priors.flat(self.num_states, 1.01),
+            priors.sticky_rows(self.num_states, 1.01, 0.91),
+        )
+        return self.family.natural_from_standard(standard)
+
+    def blocks(self, length: Length) -> tuple:
+        """Independent Gaussians and a chain of states."""
+        states = DiscreteChain(length, self.parallel, self.num_states)
+        return IndependentSteps(Gaussian(), length), states
+
+    def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
+        """sum_t E log p(z_t | k_t) + E log p(k)."""
+        z, k = stats
+        return emission_energy(theta.emission, z, k.node) + markov_energy(theta.start, theta.transition, k)
+
+    def wrap(self, potential: GaussianTerms) -> Blocks:
+        """None on the states."""
+        dtype, size = potential.first.dtype, self.num_states
+        node = jnp.zeros((potential.first.shape[0], size), dtype)
+        return potential, DiscreteChainTerms(node, jnp.zeros((size, size), dtype))
+
+    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
+        """State probabilities from the potentials alone."""
+        z, k = potentials
+        scores = first_scores(theta.emission, z, theta.start.log_probability)
+        node = jax.nn.softmax(scores, axis=-1)
+        return jax.tree.map(jnp.zeros_like, z), DiscreteChainTerms(node, jnp.zeros_like(k.transition))
+
+    def generate(self, key: PRNGKeyArray, parameters: HMMGlobals, num_steps: int) -> tuple[Array, Array]:
+        """Emissions, and the states behind them."""
+        state_key, key = jax.random.split(key)
+        states = sample_markov(state_key, parameters.start, parameters.transition, num_steps)
+        return sample_normal(key, *select(parameters.emission, states)), states

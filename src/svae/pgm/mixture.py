@@ -1,0 +1,87 @@
+r"""Gaussian mixture, for data whose steps are independent.
+
+$$ k_t \sim \mathrm{Cat}(\pi), \qquad z_t \sim N(\mu_{k_t}, \Sigma_{k_t}) $$
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from svae.chains import IndependentSteps, Length
+from svae.expfam import (
+    Categorical,
+    CategoricalTerms,
+    Dirichlet,
+    Gaussian,
+    GaussianTerms,
+    NormalInverseWishart,
+    Product,
+    Terms,
+)
+from svae.meanfield import Blocks
+from svae.pgm import priors
+from svae.pgm.base import GraphicalModel, sample_normal
+from svae.pgm.emissions import emission_energy, first_scores, select
+
+
+class MixtureGlobals(NamedTuple):
+    """One entry for each unknown: (mu_k, Sigma_k) and pi."""
+
+    emission: Any
+    weights: Any
+
+
+class GaussianMixture(GraphicalModel):
+    """A mixture of normals with unknown parameters."""
+
+    num_states: int = eqx.field(static=True)
+    latent_dim: int = eqx.field(static=True)
+    concentration: float = eqx.field(default=0.01, static=True)
+
+    @property
+    def family(self) -> Product:
+        """An NIW for each state, and a Dirichlet."""
+        return Product(MixtureGlobals(NormalInverseWishart(), Dirichlet(minimum=0.001)))
+
+    def prior(self) -> MixtureGlobals:
+        """Weak, with few states."""
+        emission = priors.niw(jnp.zeros((self.num_states, self.latent_dim)))
+        weights = priors.flat(self.num_states, self.concentration)
+        return self.family.natural_from_standard(MixtureGlobals(emission, weights))
+
+    def initial(self, key: PRNGKeyArray) -> MixtureGlobals:
+        """Random means."""
+        mean = jax.random.normal(key, (self.num_states, self.latent_dim))
+        emission = priors.niw(mean, priors.GUESS)
+        return self.family.natural_from_standard(MixtureGlobals(emission, priors.flat(self.num_states, 1.01)))
+
+    def blocks(self, length: Length) -> tuple:
+        """Independent Gaussians and independent states."""
+        states = Categorical(self.num_states)
+        return IndependentSteps(Gaussian(), length), IndependentSteps(states, length)
+
+    def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
+        """sum_t E log p(z_t | k_t) + E log p(k_t)."""
+        z, k = stats
+        counts = jnp.sum(k.one_hot, axis=0)
+        return emission_energy(theta.emission, z, k.one_hot) + jnp.sum(counts * theta.weights.log_probability)
+
+    def wrap(self, potential: GaussianTerms) -> Blocks:
+        """None on the states."""
+        time = potential.first.shape[0]
+        return potential, CategoricalTerms(jnp.zeros((time, self.num_states), potential.first.dtype))
+
+    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
+        """State probabilities from the potentials alone."""
+        z, _ = potentials
+        scores = first_scores(theta.emission, z, theta.weights.log_probability)
+        return jax.tree.map(jnp.zeros_like, z), CategoricalTerms(jax.nn.softmax(scores, axis=-1))
+
+    def generate(self, key: PRNGKeyArray, parameters: MixtureGlobals, num_steps: int) -> tuple[Array, Array]:
+        """Independent draws, and their states."""
+        state_key, key = jax.random.split(key)
+        states = jax.random.categorical(state_key, jnp.log(parameters.weights), shape=(num_steps,))
+        return sample_normal(key, *select(parameters.emission, states)), states
