@@ -142,7 +142,7 @@ def _forward(potentials: Potentials, reduce: Callable) -> tuple[Float[Array, ""]
         return message, (message, level)
 
     first, level = normalise(potentials.node[0])
-    _, (rest, levels) = lax.scan(step, first, (potentials.node[1:], scanned))
+    _, (rest, levels) = lax.scan(jax.checkpoint(step), first, (potentials.node[1:], scanned))
     return level + jnp.sum(levels), jnp.concatenate([first[None], rest])
 
 
@@ -163,7 +163,7 @@ def _sequential_marginals(potentials: Potentials) -> tuple[Float[Array, ""], Arr
 
     last = softmax(filtered[-1])
     start = last, jnp.zeros_like(potentials.transition) if potentials.shared else None
-    (_, total), (marginals, pairs) = lax.scan(step, start, (filtered[:-1], scanned), reverse=True)
+    (_, total), (marginals, pairs) = lax.scan(jax.checkpoint(step), start, (filtered[:-1], scanned), reverse=True)
     return log_partition, jnp.concatenate([marginals, last[None]]), total if potentials.shared else pairs
 
 
@@ -221,14 +221,25 @@ def _odd_even_marginals(node: Array, edge: Array) -> tuple[Float[Array, ""], Arr
         log_partition, marginal, pair = _odd_even_marginals(*_with_odd_count(node, edge))
         return log_partition, marginal[:-1], pair[:-1]
 
-    through = _through(node, edge)
-    joined = logsumexp(through, axis=-1)
+    joined = _join(node, edge)
     level = jnp.max(joined, axis=(-2, -1), keepdims=True)
     log_partition, marginal, pair = _odd_even_marginals(node[::2], joined - level)
-    weights = jnp.exp(through - joined[..., None]) * pair[..., None]
-    left, right = jnp.sum(weights, axis=2), jnp.swapaxes(jnp.sum(weights, axis=1), 1, 2)
+    left, right = _part(node, edge, joined, pair)
     marginal = interleave(marginal, jnp.sum(left, axis=1))
     return log_partition + jnp.sum(level), marginal, interleave(left, right)
+
+
+@jax.checkpoint
+def _join(node: Array, edge: Array) -> Float[Array, "odd k k"]:
+    """Potentials between even neighbours, the odd node between them summed out."""
+    return logsumexp(_through(node, edge), axis=-1)
+
+
+@jax.checkpoint
+def _part(node: Array, edge: Array, joined: Array, pair: Array) -> tuple[Array, Array]:
+    """Pair marginals (left, odd) and (odd, right) from those of (left, right)."""
+    weights = jnp.exp(_through(node, edge) - joined[..., None]) * pair[..., None]
+    return jnp.sum(weights, axis=2), jnp.swapaxes(jnp.sum(weights, axis=1), 1, 2)
 
 
 def _parallel_path(node: Array, edge: Array, noise: Array, reduce: Callable) -> Int[Array, "time"]:

@@ -8,7 +8,7 @@ from jax import lax
 from svae.expfam import Terms, add, linearize
 from svae.meanfield.adjoints import Adjoint, ImplicitAdjoint, LinearSystem, Richardson, Unrolled
 from svae.meanfield.problem import Blocks, Problem, messages
-from svae.meanfield.solver import CoordinateAscent, Solution, ascend, ascend_unrolled
+from svae.meanfield.solver import CoordinateAscent, Solution, ascend, ascend_unrolled, infer_exactly
 
 
 def fixed_point(
@@ -29,7 +29,9 @@ def fixed_point(
     solver = CoordinateAscent() if solver is None else solver
     adjoint = Richardson() if adjoint is None else adjoint
     start = lax.stop_gradient(start)
-    if isinstance(adjoint, Unrolled) or len(problem.blocks) == 1:  # one block: nothing to solve
+    if len(problem.blocks) == 1:
+        return infer_exactly(problem, theta, potentials, start)
+    if isinstance(adjoint, Unrolled):
         return ascend_unrolled(problem, theta, potentials, start, solver)
     return _implicit((theta, potentials), problem, start, solver, adjoint)
 

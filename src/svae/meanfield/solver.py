@@ -51,35 +51,14 @@ def divergence(new: BlockPosterior, old: BlockPosterior) -> Float[Array, ""]:
     return inner(add(new.naturals, old.naturals, -1.0), add(new.stats, old.stats, -1.0))
 
 
-def first_sweep(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:
-    """One sweep from the start statistics. With a single block that is exact inference."""
-    posterior = sweep(problem, theta, potentials, start)
-    exact = len(problem.blocks) == 1
-    dtype = posterior.log_partitions[0].dtype
-    residual = jnp.asarray(0.0 if exact else jnp.inf, dtype)
-    return Solution(*posterior, jnp.asarray(1), residual, jnp.asarray(exact))
-
-
-def next_sweep(
-    problem: Problem, theta: Terms, potentials: Blocks, solver: CoordinateAscent, solution: Solution
-) -> Solution:
-    """One more sweep."""
-    posterior = sweep(problem, theta, potentials, solution.stats)
-    residual = lax.stop_gradient(divergence(posterior, solution.posterior))
-    return Solution(*posterior, solution.sweeps + 1, residual, residual <= solver.tolerance)
-
-
 def ascend(
     problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
 ) -> Solution:
     """Sweep until convergence or the cap. Under `vmap` each sequence stops by itself."""
-    solution = first_sweep(problem, theta, potentials, start)
-    if len(problem.blocks) == 1:
-        return solution
     return lax.while_loop(
-        lambda s: (s.sweeps < solver.max_sweeps) & ~s.converged,
-        lambda s: next_sweep(problem, theta, potentials, solver, s),
-        solution,
+        lambda solution: (solution.sweeps < solver.max_sweeps) & ~solution.converged,
+        lambda solution: _next(problem, theta, potentials, solver, solution),
+        _begin(potentials, start),
     )
 
 
@@ -90,15 +69,37 @@ def ascend_unrolled(
 
     A sequence that has converged is carried along unchanged.
     """
-    solution = first_sweep(problem, theta, potentials, start)
-    if len(problem.blocks) == 1:
-        return solution
 
-    def step(s, _):
-        updated = next_sweep(problem, theta, potentials, solver, s)
-        return jax.tree.map(lambda old, new: jnp.where(s.converged, old, new), s, updated), None
+    def step(solution, _):
+        updated = _next(problem, theta, potentials, solver, solution)
+        keep = lambda old, new: jnp.where(solution.converged, old, new)
+        return jax.tree.map(keep, solution, updated), None
 
-    return lax.scan(step, solution, None, length=solver.max_sweeps - 1)[0]
+    return lax.scan(step, _begin(potentials, start), None, length=solver.max_sweeps)[0]
+
+
+def infer_exactly(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:
+    """With a single block, one sweep is exact inference."""
+    posterior = sweep(problem, theta, potentials, start)
+    residual = jnp.zeros_like(posterior.log_partitions[0])
+    return Solution(*posterior, jnp.asarray(1), residual, jnp.asarray(True))
+
+
+def _begin(potentials: Blocks, start: Blocks) -> Solution:
+    """No sweep yet. Naturals have the shapes of the potentials."""
+    nothing = jnp.zeros((), jax.tree.leaves(potentials)[0].dtype)
+    empty = jax.tree.map(jnp.zeros_like, potentials), start, tuple(nothing for _ in start)
+    return Solution(*empty, jnp.asarray(0), nothing + jnp.inf, jnp.asarray(False))
+
+
+def _next(
+    problem: Problem, theta: Terms, potentials: Blocks, solver: CoordinateAscent, solution: Solution
+) -> Solution:
+    """One more sweep."""
+    posterior = sweep(problem, theta, potentials, solution.stats)
+    change = lax.stop_gradient(divergence(posterior, solution.posterior))
+    residual = jnp.where(solution.sweeps == 0, jnp.inf, change)  # before the first there is no posterior
+    return Solution(*posterior, solution.sweeps + 1, residual, residual <= solver.tolerance)
 
 
 def objective_per_sweep(
