@@ -28,30 +28,40 @@ def astype(tree, dtype):
     return jax.tree.map(cast, tree)
 
 
+def generator(key):
+    """A numpy generator: random problems need nothing compiled."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
 def random_spd(key, size, batch=()):
     """Well-conditioned positive definite matrices."""
-    x = jax.random.normal(key, (*batch, size, 2 * size + 2))
-    return x @ jnp.swapaxes(x, -1, -2) / (2 * size + 2)
+    return jnp.asarray(_random_spd(generator(key), size, batch))
+
+
+def _random_spd(rng, size, batch):
+    x = rng.normal(size=(*batch, size, 2 * size + 2))
+    return x @ np.swapaxes(x, -1, -2) / (2 * size + 2)
 
 
 def random_gaussian_chain(key, time, size, observed=None):
     """Natural parameters of a chain: random transitions, and potentials where observed."""
-    keys = jax.random.split(key, 4)
-    weights = 0.7 * jnp.eye(size)[None] + 0.3 / np.sqrt(size) * jax.random.normal(keys[0], (time - 1, size, size))
-    noise = random_spd(keys[1], size, (time - 1,)) + 0.5 * jnp.eye(size)[None]
-    linear = jax.random.normal(keys[2], (time, size))
-    precision = jax.random.gamma(keys[3], 2.0, (time, size))
+    rng = generator(key)
+    weights = 0.7 * np.eye(size) + 0.3 / np.sqrt(size) * rng.normal(size=(time - 1, size, size))
+    noise = _random_spd(rng, size, (time - 1,)) + 0.5 * np.eye(size)
+    linear, precision = rng.normal(size=(time, size)), rng.gamma(2.0, size=(time, size))
     if observed is not None:
         linear, precision = linear * observed[:, None], precision * observed[:, None]
-    weights_t = jnp.swapaxes(weights, 1, 2)
-    blocks = precision[:, :, None] * jnp.eye(size)[None]
-    blocks = blocks.at[0].add(jnp.eye(size)).at[1:].add(noise).at[:-1].add(weights_t @ noise @ weights)
-    return GaussianChainTerms(linear, -0.5 * blocks, weights_t @ noise)
+    weights_t = np.swapaxes(weights, 1, 2)
+    blocks = precision[:, :, None] * np.eye(size)
+    blocks[0] += np.eye(size)
+    blocks[1:] += noise
+    blocks[:-1] += weights_t @ noise @ weights
+    return GaussianChainTerms(*map(jnp.asarray, (linear, -0.5 * blocks, weights_t @ noise)))
 
 
 def random_discrete_chain(key, time, states, shared=True, scale=2.0):
     """Random node and transition potentials."""
-    node_key, transition_key = jax.random.split(key)
-    shape = (states, states) if shared else (time - 1, states, states)
-    node = scale * jax.random.normal(node_key, (time, states))
-    return DiscreteChainTerms(node, jax.random.normal(transition_key, shape))
+    rng = generator(key)
+    node = scale * rng.normal(size=(time, states))
+    transition = rng.normal(size=(states, states) if shared else (time - 1, states, states))
+    return DiscreteChainTerms(jnp.asarray(node), jnp.asarray(transition))

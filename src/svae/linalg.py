@@ -76,7 +76,7 @@ def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"
     pivots = jnp.diagonal(work, axis1=-2, axis2=-1)
     unit_inverse = jnp.where(_along(below, work), work, identity_like(work))
     factor = unit_inverse / jnp.sqrt(pivots)[..., :, None]
-    sound = jnp.all(pivots > 0, axis=-1) & jnp.all(jnp.isfinite(factor), axis=(-2, -1))
+    sound = jnp.all((pivots > 0) & (pivots < jnp.inf), axis=-1) & jnp.all(jnp.isfinite(factor), axis=(-2, -1))
     return jnp.where(sound[..., None, None], factor, jnp.nan)
 
 
@@ -97,8 +97,9 @@ def _inverse_cholesky_jvp(primals, tangents):
 
 
 def cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
-    """Lower triangular L with A = L L'."""
-    return jnp.tril(matmul(symmetrize(a), transpose(inverse_cholesky(a))))
+    """Lower triangular L with A = L L'; all NaN where A is not positive definite."""
+    factor = matmul(symmetrize(a), transpose(inverse_cholesky(a)))
+    return factor * jnp.tril(jnp.ones_like(factor))  # not `tril`, which would put zeros over NaN
 
 
 @jax.custom_jvp

@@ -6,12 +6,11 @@ The transition potentials E may be given once, shape (K, K), for all steps; then
 with them is the **sum** of the pair marginals over time, and none of them is stored. Or one for each
 step, shape (T-1, K, K).
 
-All sums are taken in log space, exactly: potentials of states that fit badly can lie hundreds of nats
-below the others', which scaled probabilities in single precision would lose. Filtered log-probabilities
-are renormalised at each step, so nothing grows with T.
+Potentials of states that fit badly can lie thousands of nats below the others', so messages are held in
+log space; they are renormalised at each step, so nothing grows with T.
 
 As for the Gaussian chain there are two orders of elimination: node after node (`sequential`), or every
-second node at once (`parallel`, with K times the work).
+second node at once (`parallel`: K times the work, all of it in matrix products).
 """
 
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from svae import checks
 from svae.chains.odd_even import interleave, split
 from svae.chains.padding import Length, choose, valid_steps, zero_padding
 from svae.expfam.family import ExponentialFamily
+from svae.linalg import matmul, transpose
 
 FORBIDDEN = -1e9  # minus infinity is read as this: a log-probability no state recovers from
 
@@ -113,7 +113,7 @@ class DiscreteChain(ExponentialFamily):
             checks.require_shape("transition", natural.transition, (time - 1, size, size))
         valid = self._valid(natural)
         node, transition = (jnp.maximum(potential, FORBIDDEN) for potential in natural)
-        alone = jnp.full_like(node, -np.log(size))  # log-partition zero
+        alone = jnp.full_like(node, FORBIDDEN).at[:, 0].set(0)  # one certain state: log-partition zero
         return Potentials(choose(valid, node, alone), transition, valid[1:])
 
 
@@ -190,16 +190,51 @@ def _sequential_path(potentials: Potentials, noise: Array, reduce: Callable) -> 
 
 
 def _with_odd_count(node: Array, edge: Array) -> tuple[Array, Array]:
-    size = node.shape[-1]
-    node = jnp.pad(node, [(0, 1), (0, 0)], constant_values=-np.log(size))
-    return node, jnp.pad(edge, [(0, 1), (0, 0), (0, 0)])
+    alone = jnp.full_like(node[:1], FORBIDDEN).at[:, 0].set(0)
+    return jnp.concatenate([node, alone]), jnp.concatenate([edge, jnp.zeros_like(edge[:1])])
 
 
-def _through(node: Array, edge: Array) -> Float[Array, "odd k k k"]:
-    """Scores of (left state, right state, odd state between them)."""
+def _into_and_out(node: Array, edge: Array) -> tuple[Array, Array]:
+    """Scores (left state, odd state) and (odd state, right state)."""
     (_, odd), (left, right) = split(node), split(edge)
-    into = left + odd[:, None, :]
-    return into[:, :, None, :] + jnp.swapaxes(right, 1, 2)[:, None, :, :]
+    return left + odd[:, None, :], right
+
+
+class _Scaled(NamedTuple):
+    """exp(scores - level): the factors of a log-space matrix product done as an ordinary one.
+
+    Levels are the rows' (columns') maxima, so emissions of any size cancel. What is lost are paths whose
+    *transitions* are less likely than about 1e-30 (in single precision), relative to the best ones; they
+    count as forbidden.
+    """
+
+    into: Float[Array, "odd k k"]
+    out: Float[Array, "odd k k"]
+    total: Float[Array, "odd k k"]  # into @ out
+    level: Float[Array, "odd k k"]
+
+
+def _scaled(node: Array, edge: Array) -> _Scaled:
+    into, out = _into_and_out(node, edge)
+    row = lax.stop_gradient(jnp.max(into, axis=2, keepdims=True))
+    column = lax.stop_gradient(jnp.max(out, axis=1, keepdims=True))
+    into, out = jnp.exp(into - row), jnp.exp(out - column)
+    total = jnp.maximum(matmul(into, out), jnp.finfo(into.dtype).tiny ** 0.8)  # room to divide by it
+    return _Scaled(into, out, total, row + column)
+
+
+def _join_sum(node: Array, edge: Array) -> Float[Array, "odd k k"]:
+    """Potentials between even neighbours, the odd node between them summed out."""
+    scaled = _scaled(node, edge)
+    return jnp.log(scaled.total) + scaled.level
+
+
+def _join_max(node: Array, edge: Array) -> Float[Array, "odd k k"]:
+    """The same with the best odd state instead of the sum."""
+    into, out = _into_and_out(node, edge)
+    states = jnp.arange(into.shape[-1])
+    step = lambda best, k: (jnp.maximum(best, into[:, :, k, None] + out[:, k, None, :]), None)
+    return lax.scan(step, jnp.full_like(out, -jnp.inf), states)[0]
 
 
 def _parallel_marginals(potentials: Potentials) -> tuple[Float[Array, ""], Array, Array]:
@@ -221,25 +256,15 @@ def _odd_even_marginals(node: Array, edge: Array) -> tuple[Float[Array, ""], Arr
         log_partition, marginal, pair = _odd_even_marginals(*_with_odd_count(node, edge))
         return log_partition, marginal[:-1], pair[:-1]
 
-    joined = _join(node, edge)
-    level = jnp.max(joined, axis=(-2, -1), keepdims=True)
-    log_partition, marginal, pair = _odd_even_marginals(node[::2], joined - level)
-    left, right = _part(node, edge, joined, pair)
+    into, out, total, level = _scaled(node, edge)
+    joined = jnp.log(total) + level
+    highest = jnp.max(joined, axis=(1, 2), keepdims=True)
+    log_partition, marginal, pair = _odd_even_marginals(node[::2], joined - highest)
+    # p(left, odd) = sum over right of p(left, right) into[left, odd] out[odd, right] / total[left, right]
+    weight = pair / total
+    left, right = into * matmul(weight, transpose(out)), out * matmul(transpose(into), weight)
     marginal = interleave(marginal, jnp.sum(left, axis=1))
-    return log_partition + jnp.sum(level), marginal, interleave(left, right)
-
-
-@jax.checkpoint
-def _join(node: Array, edge: Array) -> Float[Array, "odd k k"]:
-    """Potentials between even neighbours, the odd node between them summed out."""
-    return logsumexp(_through(node, edge), axis=-1)
-
-
-@jax.checkpoint
-def _part(node: Array, edge: Array, joined: Array, pair: Array) -> tuple[Array, Array]:
-    """Pair marginals (left, odd) and (odd, right) from those of (left, right)."""
-    weights = jnp.exp(_through(node, edge) - joined[..., None]) * pair[..., None]
-    return jnp.sum(weights, axis=2), jnp.swapaxes(jnp.sum(weights, axis=1), 1, 2)
+    return log_partition + jnp.sum(highest), marginal, interleave(left, right)
 
 
 def _parallel_path(node: Array, edge: Array, noise: Array, reduce: Callable) -> Int[Array, "time"]:
@@ -252,9 +277,10 @@ def _parallel_path(node: Array, edge: Array, noise: Array, reduce: Callable) -> 
     if time % 2 == 0:
         noise = jnp.pad(noise, [(0, 1), (0, 0)])
         return _parallel_path(*_with_odd_count(node, edge), noise, reduce)[:-1]
-    through = _through(node, edge)
-    joined = reduce(through, axis=-1)
-    joined = joined - jnp.max(joined, axis=(-2, -1), keepdims=True)
+    joined = (_join_sum if reduce is logsumexp else _join_max)(node, edge)
+    joined = joined - jnp.max(joined, axis=(1, 2), keepdims=True)
     even = _parallel_path(node[::2], joined, noise[::2], reduce)
-    scores = through[jnp.arange(time // 2), even[:-1], even[1:]]
+    into, out = _into_and_out(node, edge)
+    each = jnp.arange(time // 2)
+    scores = into[each, even[:-1], :] + out[each, :, even[1:]]
     return interleave(even, jnp.argmax(scores + noise[1::2], axis=-1))

@@ -67,6 +67,8 @@ class GaussianChain(ExponentialFamily):
         """Log-partition, E z_t, E z_t z_t' and E z_t z_{t+1}'."""
         information = self._information(natural)
         log_partition, moments = (_parallel_smoother if self.parallel else _sequential_smoother)(information)
+        num_variables = natural.first.shape[1] * jnp.sum(self._valid(natural), dtype=natural.first.dtype)
+        log_partition = log_partition + 0.5 * LOG_2PI * num_variables
         return log_partition, self._zero_padding(_second_moments(moments))
 
     def sample(self, key: PRNGKeyArray, natural: GaussianChainTerms) -> Float[Array, "time n"]:
@@ -100,7 +102,7 @@ class GaussianChain(ExponentialFamily):
         if self.length is None:
             return Information(precision, natural.cross, natural.first)
         valid = self._valid(natural)
-        alone = 2 * jnp.pi * identity_like(precision)  # log-partition zero
+        alone = identity_like(precision)  # log-determinant zero, exactly
         return Information(
             choose(valid, precision, alone),
             zero_padding(valid[1:], natural.cross),
@@ -137,9 +139,11 @@ def _second_moments(moments: Moments) -> GaussianChainTerms:
 
 
 def _local_log_partition(linear: Array, offset: Array, log_det: Array) -> Float[Array, ""]:
-    """Sum over eliminated nodes of log integral exp(h'z - z'Jz/2)."""
-    size = linear.shape[-1]
-    return 0.5 * (jnp.sum(linear * offset) - jnp.sum(log_det) + log_det.size * size * LOG_2PI)
+    """Sum over eliminated nodes of log integral exp(h'z - z'Jz/2), less log(2 pi)/2 for each variable.
+
+    Those are counted at the end: padding adds exactly nothing then.
+    """
+    return 0.5 * (jnp.sum(linear * offset) - jnp.sum(log_det))
 
 
 # Sequential: one node after the other.

@@ -49,7 +49,8 @@ class Dirichlet(ParameterFamily):
 
     def sample(self, key: PRNGKeyArray, natural: DirichletTerms) -> Float[Array, "*batch k"]:
         """Probabilities."""
-        return jax.random.dirichlet(key, natural.log_probability + 1)
+        concentration = natural.log_probability + 1
+        return jax.random.dirichlet(key, concentration, dtype=concentration.dtype)
 
     def sufficient_stats(self, value: Float[Array, "*batch k"]) -> DirichletTerms:
         """log pi."""

@@ -28,7 +28,8 @@ def add(a: Terms, b: Terms, scale: Any = 1.0) -> Terms:
 
 def inner(a: Terms, b: Terms) -> Float[Array, ""]:
     """The pairing of a natural parameter with expected statistics, summed over everything."""
-    return sum((jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)), 0.0)
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return jnp.asarray(sum((jnp.sum(x * y) for x, y in pairs), 0.0))
 
 
 class ExponentialFamily(eqx.Module):
@@ -113,12 +114,13 @@ class Product(ParameterFamily):
         is_family = lambda x: isinstance(x, ParameterFamily)
         return jax.tree.map(method, self.factors, *records, is_leaf=is_family)
 
-    def infer_standard(self, standard: Terms) -> tuple[Array, Terms]:
+    def infer(self, natural: Terms) -> tuple[Array, Terms]:
         """The log-partitions' sum, over factors and their leading axes, and every factor's statistics."""
-        both = self._map(lambda family, s: _Pair(*family.infer_standard(s)), standard)
-        is_pair = lambda x: isinstance(x, _Pair)
-        total = sum((jnp.sum(pair.first) for pair in jax.tree.leaves(both, is_leaf=is_pair)), jnp.zeros(()))
-        return total, jax.tree.map(lambda pair: pair.second, both, is_leaf=is_pair)
+        return _total(self._map(lambda family, n: _Pair(*family.infer(n)), natural))
+
+    def infer_standard(self, standard: Terms) -> tuple[Array, Terms]:
+        """The same, from standard parameters."""
+        return _total(self._map(lambda family, s: _Pair(*family.infer_standard(s)), standard))
 
     def sample(self, key: PRNGKeyArray, natural: Terms) -> Any:
         """Independent draws."""
@@ -153,3 +155,10 @@ class _Pair:
 
     def __init__(self, first, second):
         self.first, self.second = first, second
+
+
+def _total(pairs: Any) -> tuple[Array, Terms]:
+    """The sum of all log-partitions, and the statistics, from a record of such pairs."""
+    is_pair = lambda x: isinstance(x, _Pair)
+    total = sum((jnp.sum(pair.first) for pair in jax.tree.leaves(pairs, is_leaf=is_pair)), 0.0)
+    return jnp.asarray(total), jax.tree.map(lambda pair: pair.second, pairs, is_leaf=is_pair)

@@ -121,7 +121,7 @@ class MatrixNormalInverseWishart(ParameterFamily):
         checks.require_positive_definite("scale", scale)
         checks.require_positive_definite("input_precision", input_precision)
         checks.require_finite("mean", mean)
-        checks.require_above("dof", dof, n - 1)
+        checks.require_above("dof", dof, n - 1.0)
         cross = matmul(mean, input_precision)
         output = scale + linalg.symmetrize(matmul(cross, transpose(mean)))
         return MNIWTerms(output, cross, input_precision, dof + (n + m + 1))
@@ -220,7 +220,7 @@ class NormalInverseWishart(ParameterFamily):
         checks.require_positive_definite("scale", scale)
         checks.require_finite("mean", mean)
         checks.require_above("confidence", confidence, 0.0)
-        checks.require_above("dof", dof, n - 1)
+        checks.require_above("dof", dof, n - 1.0)
         first = confidence[..., None] * mean
         return NIWTerms(scale + outer(first, mean), first, confidence, dof + (n + 2))
 

@@ -20,7 +20,7 @@ Which gradient is taken is a value, a `GradientRule`:
 | `PLAIN` | ordinary gradient in the unconstrained coordinates |
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -70,8 +70,15 @@ def parameter_posterior(
     return ParameterPosterior(family.natural_from_standard(standard), stats, log_partition, inference_stats)
 
 
+def fixed_parameters(family: ParameterFamily, parameters: Any) -> ParameterPosterior:
+    """Parameters known for certain: inference then is that of the model with these parameters."""
+    stats = family.sufficient_stats(parameters)
+    return ParameterPosterior(None, stats, jnp.asarray(jnp.nan), stats)
+
+
 def prior_kl(family: ParameterFamily, posterior: ParameterPosterior, prior: Terms) -> Float[Array, ""]:
     """KL(q(theta) || p(theta)); its natural gradient is eta - eta_0."""
+    prior = jax.tree.map(lambda p, q: p.astype(q.dtype), prior, posterior.natural)
     difference = jnp.sum(family.log_partition(prior)) - posterior.log_partition
     return inner(add(posterior.natural, prior, -1.0), posterior.stats) + difference
 

@@ -65,8 +65,8 @@ class GraphicalModel(eqx.Module):
         """Potentials for all blocks from those on the continuous variables, step by step."""
 
     @abstractmethod
-    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
-        """Statistics from which inference begins."""
+    def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
+        """Statistics from which inference begins; those of the first block are never read."""
 
     @abstractmethod
     def generate(self, key: PRNGKeyArray, parameters: Any, num_steps: int) -> tuple:
@@ -82,7 +82,10 @@ class GraphicalModel(eqx.Module):
         precision: Float[Array, "time n"],
         observed: Bool[Array, "time"] | None = None,
     ) -> Blocks:
-        """Potentials exp(r'z - z' diag(R) z / 2) at each step; none where nothing was observed."""
+        """Potentials exp(r'z - z' diag(R) z / 2) at each step.
+
+        There are none where `observed` is False: at missing steps, and in the padding.
+        """
         checks.require_shape("linear", linear, (self.latent_dim,))
         checks.require_shape("precision", precision, linear.shape)
         if observed is not None:
@@ -99,7 +102,6 @@ class GraphicalModel(eqx.Module):
         self,
         posterior: ParameterPosterior,
         potentials: Blocks,
-        key: PRNGKeyArray,
         *,
         length: Length = None,
         start: Blocks | None = None,
@@ -110,7 +112,7 @@ class GraphicalModel(eqx.Module):
         problem = self.problem(length)
         theta = posterior.inference_stats
         if start is None:
-            start = self.start(key, theta, potentials)
+            start = self.start(theta, potentials, length)
         solution = fixed_point(problem, theta, potentials, start, solver, adjoint)
         kl = local_kl(problem, posterior.stats, solution.posterior)
         return Inference(solution, kl, surrogate(problem, posterior.stats, potentials, solution.posterior))

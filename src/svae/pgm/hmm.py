@@ -15,8 +15,8 @@ from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart
 from svae.meanfield import Blocks
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_markov, sample_normal
-from svae.pgm.emissions import emission_energy, first_scores, select
-from svae.pgm.factors import markov_energy
+from svae.pgm.factors import markov_energy, normal_log_density
+from svae.pgm.starts import emission_scores, state_chain
 
 
 class HMMGlobals(NamedTuple):
@@ -67,7 +67,8 @@ class HMM(GraphicalModel):
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
         """sum_t E log p(z_t | k_t) + E log p(k)."""
         z, k = stats
-        return emission_energy(theta.emission, z, k.node) + markov_energy(theta.start, theta.transition, k)
+        emissions = jnp.sum(k.node * normal_log_density(theta.emission, *z))
+        return emissions + markov_energy(theta.start, theta.transition, k)
 
     def wrap(self, potential: GaussianTerms) -> Blocks:
         """None on the states."""
@@ -75,15 +76,17 @@ class HMM(GraphicalModel):
         node = jnp.zeros((potential.first.shape[0], size), dtype)
         return potential, DiscreteChainTerms(node, jnp.zeros((size, size), dtype))
 
-    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
-        """State probabilities from the potentials alone."""
+    def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
+        """The states that the potentials alone suggest."""
         z, k = potentials
-        scores = first_scores(theta.emission, z, theta.start.log_probability)
-        node = jax.nn.softmax(scores, axis=-1)
-        return jax.tree.map(jnp.zeros_like, z), DiscreteChainTerms(node, jnp.zeros_like(k.transition))
+        scores = emission_scores(theta.emission, z)
+        _, states = self.blocks(length)
+        return jax.tree.map(jnp.zeros_like, z), state_chain(
+            states, theta.start, theta.transition, scores, k
+        )
 
     def generate(self, key: PRNGKeyArray, parameters: HMMGlobals, num_steps: int) -> tuple[Array, Array]:
         """Emissions, and the states behind them."""
         state_key, key = jax.random.split(key)
         states = sample_markov(state_key, parameters.start, parameters.transition, num_steps)
-        return sample_normal(key, *select(parameters.emission, states)), states
+        return sample_normal(key, *(x[states] for x in parameters.emission)), states

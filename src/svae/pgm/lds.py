@@ -67,7 +67,7 @@ class LDS(GraphicalModel):
         """One block."""
         return (chain_potential(potential),)
 
-    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
+    def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
         """Not read."""
         return jax.tree.map(jnp.zeros_like, potentials)
 

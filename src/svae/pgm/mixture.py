@@ -24,7 +24,8 @@ from svae.expfam import (
 from svae.meanfield import Blocks
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_normal
-from svae.pgm.emissions import emission_energy, first_scores, select
+from svae.pgm.factors import normal_log_density
+from svae.pgm.starts import emission_scores
 
 
 class MixtureGlobals(NamedTuple):
@@ -66,22 +67,23 @@ class GaussianMixture(GraphicalModel):
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
         """sum_t E log p(z_t | k_t) + E log p(k_t)."""
         z, k = stats
-        counts = jnp.sum(k.one_hot, axis=0)
-        return emission_energy(theta.emission, z, k.one_hot) + jnp.sum(counts * theta.weights.log_probability)
+        emissions = jnp.sum(k.one_hot * normal_log_density(theta.emission, *z))
+        return emissions + jnp.sum(jnp.sum(k.one_hot, axis=0) * theta.weights.log_probability)
 
     def wrap(self, potential: GaussianTerms) -> Blocks:
         """None on the states."""
         time = potential.first.shape[0]
         return potential, CategoricalTerms(jnp.zeros((time, self.num_states), potential.first.dtype))
 
-    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
-        """State probabilities from the potentials alone."""
-        z, _ = potentials
-        scores = first_scores(theta.emission, z, theta.weights.log_probability)
-        return jax.tree.map(jnp.zeros_like, z), CategoricalTerms(jax.nn.softmax(scores, axis=-1))
+    def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
+        """The states that the potentials alone suggest."""
+        z, k = potentials
+        scores = k.one_hot + emission_scores(theta.emission, z) + theta.weights.log_probability[None]
+        _, states = self.blocks(length)
+        return jax.tree.map(jnp.zeros_like, z), states.expected_stats(CategoricalTerms(scores))
 
     def generate(self, key: PRNGKeyArray, parameters: MixtureGlobals, num_steps: int) -> tuple[Array, Array]:
         """Independent draws, and their states."""
         state_key, key = jax.random.split(key)
         states = jax.random.categorical(state_key, jnp.log(parameters.weights), shape=(num_steps,))
-        return sample_normal(key, *select(parameters.emission, states)), states
+        return sample_normal(key, *(x[states] for x in parameters.emission)), states

@@ -47,7 +47,7 @@ class StandardNormal(GraphicalModel):
         """One block."""
         return (potential,)
 
-    def start(self, key: PRNGKeyArray, theta: tuple, potentials: Blocks) -> Blocks:
+    def start(self, theta: tuple, potentials: Blocks, length: Length) -> Blocks:
         """Not read."""
         return jax.tree.map(jnp.zeros_like, potentials)
 

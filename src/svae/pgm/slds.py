@@ -34,8 +34,7 @@ from svae.pgm.base import (
     shorten,
 )
 from svae.pgm.factors import markov_energy, normal_log_density, transition_log_density
-
-START_CONCENTRATION = 0.1  # of the random state probabilities that inference begins with
+from svae.pgm.starts import state_chain, transition_scores
 
 
 class SLDSGlobals(NamedTuple):
@@ -108,12 +107,14 @@ class SLDS(GraphicalModel):
         """None on the states."""
         return chain_potential(potential), self._no_states(potential.first.shape[0], potential.first.dtype)
 
-    def start(self, key: PRNGKeyArray, theta: Terms, potentials: Blocks) -> Blocks:
-        """Random state probabilities at each step."""
-        z, k = jax.tree.map(jnp.zeros_like, potentials)
-        concentration = jnp.full(self.num_states, START_CONCENTRATION, k.node.dtype)
-        node = jax.random.dirichlet(key, concentration, k.node.shape[:1], k.node.dtype)
-        return z, DiscreteChainTerms(node, k.transition)
+    def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
+        """The states that the potentials alone suggest."""
+        z, k = potentials
+        scores = transition_scores(theta.dynamics, z)
+        _, states = self.blocks(length)
+        return jax.tree.map(jnp.zeros_like, z), state_chain(
+            states, theta.start, theta.transition, scores, k
+        )
 
     def generate(self, key: PRNGKeyArray, parameters: SLDSGlobals, num_steps: int) -> tuple[Array, Array]:
         """A path, and the states that ruled it."""

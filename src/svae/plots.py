@@ -1,0 +1,128 @@
+"""Pictures: arrays in, a matplotlib figure out. Nothing here knows a model or touches global state."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart; then lighter shades of them.
+PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#4D4D4D"]
+INK = "#333333"
+GAP = "#EEEEEE"
+
+
+def state_colors(num_states: int) -> ListedColormap:
+    """A colour for each state."""
+    rounds = -(-num_states // len(PALETTE))
+    shades = [_lighten(color, 0.45 * i / max(rounds - 1, 1)) for i in range(rounds) for color in PALETTE]
+    return ListedColormap(shades[:num_states])
+
+
+def _lighten(color: str, amount: float) -> tuple[float, ...]:
+    rgb = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return tuple(rgb + (1 - rgb) * amount)
+
+
+def plain_axes(ax: Axes) -> Axes:
+    """No box, muted ticks."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(INK)
+    ax.tick_params(colors=INK, labelsize=8)
+    return ax
+
+
+def state_ribbon(ax: Axes, states: ArrayLike, num_states: int, label: str) -> None:
+    """One coloured bar: the state at each step."""
+    row = np.asarray(states)[None, :]
+    extent = (0.5, row.shape[1] + 0.5, 0, 1)
+    ax.imshow(row, aspect="auto", cmap=state_colors(num_states), vmin=-0.5, vmax=num_states - 0.5, extent=extent)
+    _ribbon_label(ax, label)
+
+
+def probability_ribbon(ax: Axes, probabilities: ArrayLike, label: str) -> None:
+    """A stack of colours: the probability of each state at each step."""
+    heights = np.asarray(probabilities)
+    colors = state_colors(heights.shape[1]).colors
+    ax.stackplot(np.arange(1, len(heights) + 1), heights.T, colors=colors, step="mid", lw=0)
+    ax.set_ylim(0, 1)
+    ax.set_xlim(0.5, len(heights) + 0.5)
+    _ribbon_label(ax, label)
+
+
+def _ribbon_label(ax: Axes, label: str) -> None:
+    ax.set_yticks([])
+    ax.set_xticks([])
+    ax.spines[:].set_visible(False)
+    ax.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9, color=INK)
+
+
+def mark_gap(ax: Axes, observed: ArrayLike) -> None:
+    """Grey where nothing was observed."""
+    hidden = np.concatenate([[False], ~np.asarray(observed), [False]]).astype(int)
+    starts, stops = np.flatnonzero(np.diff(hidden) == 1), np.flatnonzero(np.diff(hidden) == -1)
+    for start, stop in zip(starts, stops, strict=True):
+        ax.axvspan(start - 0.5, stop - 0.5, color=GAP, lw=0, zorder=0)
+
+
+def band(ax: Axes, mean: ArrayLike, deviation: ArrayLike, color: str, label: str) -> None:
+    """A mean with two standard deviations around it."""
+    mean, deviation = np.asarray(mean), np.asarray(deviation)
+    steps = np.arange(len(mean))
+    ax.fill_between(steps, mean - 2 * deviation, mean + 2 * deviation, color=color, alpha=0.25, lw=0)
+    ax.plot(steps, mean, color=color, lw=1.5, label=label)
+
+
+def inference_figure(
+    *,
+    data: ArrayLike,
+    observed: ArrayLike,
+    truth: ArrayLike,
+    mean: ArrayLike,
+    deviation: ArrayLike,
+    true_states: ArrayLike,
+    state_probabilities: ArrayLike,
+    objectives: dict[str, ArrayLike],
+) -> Figure:
+    """What was seen, what was inferred, and how inference got there.
+
+    `data`, `truth`, `mean`, `deviation` are (time, dims); states rule the time - 1 transitions;
+    `objectives` are curves (runs, sweeps) by name.
+    """
+    data, observed = np.asarray(data, float).copy(), np.asarray(observed)
+    data[~observed] = np.nan
+    dims, num_states = data.shape[1], np.shape(state_probabilities)[1]
+    figure = Figure(figsize=(10, 1.7 * dims + 4.2), layout="constrained")
+    grid = figure.add_gridspec(dims + 3, 1, height_ratios=[1.7] * dims + [0.35, 0.35, 2.2])
+    for d in range(dims):
+        ax = plain_axes(figure.add_subplot(grid[d]))
+        mark_gap(ax, observed)
+        ax.plot(data[:, d], ".", color="#999999", ms=3, label="observed")
+        ax.plot(np.asarray(truth)[:, d], color=INK, lw=0.8, ls="--", label="true path")
+        band(ax, np.asarray(mean)[:, d], np.asarray(deviation)[:, d], PALETTE[0], "posterior, 2 s.d.")
+        ax.set_xlim(0, len(data) - 1)
+        ax.set_ylabel(f"dimension {d + 1}", fontsize=9, color=INK)
+        if d == 0:
+            ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=8, frameon=False)
+    state_ribbon(figure.add_subplot(grid[dims]), true_states, num_states, "true state")
+    probability_ribbon(figure.add_subplot(grid[dims + 1]), state_probabilities, "inferred")
+    _objective_panel(plain_axes(figure.add_subplot(grid[dims + 2])), objectives)
+    return figure
+
+
+def _objective_panel(ax: Axes, objectives: dict[str, ArrayLike]) -> None:
+    """How far each run is below the best end, in nats, sweep by sweep."""
+    best = max(np.max(curves) for curves in objectives.values())
+    for color, (name, runs) in zip(PALETTE, objectives.items(), strict=False):
+        runs = np.atleast_2d(runs)
+        for i, curve in enumerate(runs):
+            sweeps = np.arange(1, len(curve) + 1)
+            ax.plot(sweeps, best - curve, "o-", ms=3, lw=1.2, color=color, label=None if i else name)
+    ax.set_yscale("symlog", linthresh=1.0)
+    ax.set_ylim(bottom=-0.1)
+    ax.invert_yaxis()
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("sweep of coordinate ascent", fontsize=9, color=INK)
+    ax.set_ylabel("nats below\nthe best", fontsize=9, color=INK)
+    ax.legend(fontsize=8, frameon=False, loc="best")

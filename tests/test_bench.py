@@ -1,0 +1,129 @@
+"""The engine's benchmark: it measures what it says. How fast anything is, no test asks."""
+
+import json
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from svae.bench import engine, smoothers
+from svae.bench.setting import Setting
+from svae.bench.timing import Compiled, Program, Timing, compile_program, time_in_turns
+
+TINY = Setting(batch=2, num_steps=3, num_states=2, latent_dim=2, sweeps=2, repeats=2)
+
+
+def ignore(line):
+    pass
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Only the sequential programs: the parallel ones compile for long."""
+    everything = engine.programs
+    sequential = lambda setting: [p for p in everything(setting) if "parallel" not in p.name]
+    monkeypatch.setattr(engine, "programs", sequential)
+
+
+def test_every_program_is_listed_once():
+    listed = [(program.group, program.name) for program in engine.programs(TINY)]
+    adjoints = "implicit", "unrolled", "conjugate gradients"
+    steps = [("gradient step", f"{o}, {a}") for o in ("sequential", "parallel") for a in adjoints]
+    assert listed == [("sweep", "sequential"), ("sweep", "parallel"), *steps]
+
+
+@pytest.mark.usefixtures("short")
+def test_report():
+    report = engine.run(TINY, ignore, compare=False)
+    assert json.loads(json.dumps(report)) == report
+    assert report["setting"] == TINY._asdict()
+    assert report["machine"]["jax"] == jax.__version__
+    assert report["dynamax"] == {"status": "not asked for", "rows": []}
+    groups = {}
+    for row in report["rows"]:
+        groups.setdefault(row["group"], []).append(row)
+        assert row["seconds"] > 0
+        assert row["compile_seconds"] > 0
+        assert row["temp_bytes"] >= 0
+        assert row["runs"] == TINY.repeats
+    assert [len(rows) for rows in groups.values()] == [1, 3]
+    for rows in groups.values():
+        for row in rows:
+            np.testing.assert_allclose(row["ratio"], row["seconds"] / rows[0]["seconds"])
+
+    text = engine.table(report)
+    assert "conjugate gradients" in text
+    assert "dynamax: not asked for" in text
+
+
+def test_programs_give_finite_gradients():
+    step = next(p for p in engine.programs(TINY) if p.name == "sequential, implicit")
+    value, gradients = jax.jit(step.function)(*step.arguments)
+    assert jnp.isfinite(value)
+    for gradient in jax.tree.leaves(gradients):
+        assert jnp.all(jnp.isfinite(gradient))
+
+
+def test_slow_programs_drop_out():
+    fake = lambda name: Compiled(Program("g", name, abs, (1.0,)), FakeExecutable(), 0.1)
+    timings = time_in_turns([fake("a"), fake("b")], repeats=4, budget=0.0, say=ignore)
+    assert [(t.name, t.runs) for t in timings] == [("a", 1), ("b", 1)]
+
+
+def test_compiled_program_runs():
+    compiled = compile_program(Program("g", "double", lambda x: 2 * x, (jnp.arange(3.0),)), ignore)
+    np.testing.assert_array_equal(compiled.run(), [0.0, 2.0, 4.0])
+    assert compiled.temp_bytes >= 0
+
+
+class FakeExecutable:
+    def __call__(self, x):
+        return x
+
+    def memory_analysis(self):
+        return None
+
+
+def test_our_chains_agree_whatever_the_algorithm():
+    for job in smoothers.jobs(batch=2, num_steps=5, num_states=3, latent_dim=2):
+        ours = job.functions["svae"]
+        for one, other in zip(ours(job.problem, False), ours(job.problem, True), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+class TestDynamax:
+    """The comparison runs elsewhere; what comes back is read, or why nothing came is said."""
+
+    def result(self, monkeypatch, outcome):
+        monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: name)
+        monkeypatch.setattr(engine.subprocess, "run", outcome)
+        return engine.compare_with_dynamax(TINY, ignore)
+
+    def test_missing(self, monkeypatch):
+        monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+        assert "not installed" in engine.compare_with_dynamax(TINY, ignore)["status"]
+
+    def test_timeout(self, monkeypatch):
+        def hang(command, timeout, **_):
+            raise subprocess.TimeoutExpired(command, timeout)
+
+        assert self.result(monkeypatch, hang)["status"] == "timed out after 900 s"
+
+    def test_failure(self, monkeypatch):
+        fail = lambda command, **_: subprocess.CompletedProcess(command, 1, "", "Traceback\nValueError: no")
+        assert self.result(monkeypatch, fail)["status"] == "failed: ValueError: no"
+
+    def test_success(self, monkeypatch):
+        def succeed(command, env, **_):
+            assert env["PJRT_NPROC"] == "32"
+            assert json.loads(command[-1])["num_steps"] == TINY.num_steps
+            timings = [Timing("chain", name, seconds, 1.0, 0, 2) for name, seconds in (("svae", 2), ("dynamax", 3))]
+            output = json.dumps({"timings": [t._asdict() for t in timings], "differences": {"chain": 0.0}})
+            return subprocess.CompletedProcess(command, 0, f"noise\n{output}\n", "")
+
+        monkeypatch.delenv("PJRT_NPROC", raising=False)
+        result = self.result(monkeypatch, succeed)
+        assert result["status"] == "measured"
+        assert [row["ratio"] for row in result["rows"]] == [1.0, 1.5]

@@ -1,0 +1,283 @@
+"""The solver and the adjoints: monotone ascent, per-sequence stopping, and gradients three ways."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import astype, relative_error, tree_close
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
+from models import ITERATIVE, MODELS, infer, random_case
+
+from svae.expfam import BIASED, PLAIN, UNBIASED, add, parameter_posterior, prior_kl
+from svae.meanfield import (
+    ConjugateGradients,
+    CoordinateAscent,
+    NoSolve,
+    Problem,
+    Richardson,
+    Unrolled,
+    fixed_point,
+    objective_per_sweep,
+)
+from svae.meanfield.adjoints import LinearSystem
+
+TO_THE_END = CoordinateAscent(max_sweeps=400, tolerance=1e-22)
+PRECISE = {
+    "unrolled": Unrolled(),
+    "richardson": Richardson(steps=400, step=0.5, fallback=False),
+    "conjugate-gradients": ConjugateGradients(max_steps=80, tolerance=1e-13),
+}
+
+
+@eqx.filter_jit
+def objectives(model, case, start, sweeps):
+    problem = model.problem()
+    return objective_per_sweep(problem, case.posterior.stats, case.potentials, start, sweeps)
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31 - 1), sharpness=st.sampled_from([0.1, 1.0, 30.0]))
+def test_surrogate_never_falls_between_sweeps(name, seed, sharpness):
+    model = MODELS[name]
+    case = random_case(model, seed)
+    case = case._replace(potentials=jax.tree.map(lambda x: sharpness * x, case.potentials))
+    start = infer(model, random_case(model, seed + 1).posterior, case.potentials).solution.stats
+    objective = np.asarray(objectives(model, case, start, 12))
+    assert np.all(np.isfinite(objective))
+    assert np.all(np.diff(objective) >= -1e-9 * np.abs(objective[:-1]))
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_solution_is_a_fixed_point_and_its_objective_is_the_last(name):
+    model = MODELS[name]
+    case = random_case(model)
+    inference = infer(model, case.posterior, case.potentials, solver=TO_THE_END)
+    solution = inference.solution
+    assert solution.converged
+    assert 1 < solution.sweeps < 400
+    problem = model.problem()
+    messages = jax.grad(problem.energy, 1)(case.posterior.stats, solution.stats)
+    tree_close(add(messages, case.potentials), solution.naturals, rtol=1e-7, atol=1e-8)
+    start = model.start(case.posterior.stats, case.potentials, None)
+    np.testing.assert_allclose(objectives(model, case, start, 300)[-1], inference.surrogate, rtol=1e-10)
+
+
+def test_each_sequence_stops_by_itself():
+    model = MODELS["slds"]
+    cases = [random_case(model, seed) for seed in range(4)]
+    potentials = jax.tree.map(lambda *x: jnp.stack(x), *(case.potentials for case in cases))
+    solver = CoordinateAscent(max_sweeps=12, tolerance=1e-5)
+    posterior = cases[0].posterior
+    together = eqx.filter_jit(jax.vmap(lambda p: model.infer(posterior, p, solver=solver)))(potentials).solution
+    alone = [infer(model, posterior, case.potentials, solver=solver).solution for case in cases]
+    assert len(set(map(int, together.sweeps))) > 1
+    for i, solution in enumerate(alone):
+        tree_close(jax.tree.map(lambda x: x[i], together), solution, rtol=1e-10, atol=1e-10)
+
+
+def test_convergence_is_reported_not_hidden():
+    model = MODELS["slds"]
+    case = random_case(model)
+    short = infer(model, case.posterior, case.potentials, solver=CoordinateAscent(2, 1e-12)).solution
+    assert short.sweeps == 2
+    assert not short.converged
+    assert 1e-12 < short.residual < np.inf
+
+
+@pytest.mark.parametrize("max_sweeps", [0, -1])
+def test_solver_rejects_a_cap_below_one(max_sweeps):
+    with pytest.raises(ValueError, match="max_sweeps"):
+        CoordinateAscent(max_sweeps=max_sweeps)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-3, float("nan")])
+def test_solver_rejects_a_bad_tolerance(tolerance):
+    with pytest.raises(ValueError, match="tolerance"):
+        CoordinateAscent(tolerance=tolerance)
+
+
+# Gradients
+
+
+def loss(model, unconstrained, linear, precision, solver, adjoint, rule=PLAIN):
+    """A bound with a nonlinear stand-in for the reconstruction, through a sample of z."""
+    posterior = parameter_posterior(model.family, unconstrained, rule)
+    inference = model.infer(posterior, model.potentials(linear, precision), solver=solver, adjoint=adjoint)
+    z = model.sample(jax.random.key(3), inference.solution)[0]
+    reconstruction = jnp.sum(jnp.sin(z)) + jnp.sum(inference.solution.log_partitions[0])
+    return inference.kl_local + 0.1 * reconstruction + prior_kl(model.family, posterior, model.prior())
+
+
+@eqx.filter_jit
+def gradient(model, case, solver, adjoint, rule=PLAIN):
+    f = lambda u, linear: loss(model, u, linear, case.precision, solver, adjoint, rule)
+    return jax.grad(f, argnums=(0, 1))(case.unconstrained, case.linear)
+
+
+@eqx.filter_jit
+def difference_quotient(model, case, direction, eps):
+    f = lambda u, linear: loss(model, u, linear, case.precision, TO_THE_END, NoSolve())
+    at = lambda scale: f(*add((case.unconstrained, case.linear), direction, scale))
+    return (8 * (at(eps) - at(-eps)) - (at(2 * eps) - at(-2 * eps))) / (12 * eps)
+
+
+@pytest.mark.parametrize("name", ["lds", "lds-parallel", "mixture", "slds", "slds-parallel", "hmm", "coupled"])
+def test_gradients_agree_three_ways(name):
+    model = MODELS[name]
+    case = random_case(model)
+    gradients = {key: gradient(model, case, TO_THE_END, adjoint) for key, adjoint in PRECISE.items()}
+    truth = gradients["unrolled"]
+    for key, value in gradients.items():
+        assert relative_error(value, truth) < 1e-6, key
+
+    sources = case.unconstrained, case.linear
+    flat, unflatten = ravel_pytree(sources)
+    for seed in range(2):
+        vector = jax.random.normal(jax.random.key(seed), flat.shape)
+        direction = unflatten(vector / jnp.linalg.norm(vector))
+        expected = sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (truth, direction)), strict=True))
+        measured = difference_quotient(model, case, direction, 1e-3)
+        np.testing.assert_allclose(measured, expected, rtol=1e-6)
+
+
+def test_unconverged_sequences_get_no_solve():
+    model = MODELS["slds"]
+    case = random_case(model)
+    short = CoordinateAscent(max_sweeps=2, tolerance=1e-12)
+    thresholded = gradient(model, case, short, Richardson())
+    tree_close(thresholded, gradient(model, case, short, NoSolve()))
+    capped = gradient(model, case, short, Richardson(fallback=False))
+    assert relative_error(capped, thresholded) > 1e-4
+    tree_close(capped, gradient(model, case, short, Richardson(steps=2, fallback=False)))
+
+
+def test_conjugate_gradients_beat_the_series():
+    model = MODELS["slds"]
+    case = random_case(model)
+    truth = gradient(model, case, TO_THE_END, Unrolled())
+    error = lambda adjoint: relative_error(gradient(model, case, TO_THE_END, adjoint), truth)
+    assert error(ConjugateGradients(max_steps=6)) < 0.2 * error(Richardson(steps=6, fallback=False))
+    assert error(Richardson(steps=6, fallback=False)) < 0.5 * error(NoSolve())
+
+
+def explicit_system(key, sizes, strength, converged=True):
+    """Small dense H and M with known solution."""
+    keys = jax.random.split(key, 2)
+    total = sum(sizes)
+    x = jax.random.normal(keys[0], (total, 2 * total))
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    same = jnp.asarray(block[:, None] == block[None, :])
+    H = jnp.where(same, x @ x.T / (2 * total), 0.0)
+    y = jax.random.normal(keys[1], (total, total))
+    M = strength * jnp.where(same, 0.0, y + y.T)
+    cuts = np.cumsum(sizes)[:-1]
+    pack = lambda v: tuple(jnp.split(v, cuts))
+    operator = lambda matrix: lambda blocks: pack(matrix @ jnp.concatenate(blocks))
+    system = LinearSystem(operator(H), operator(M), jnp.asarray(5), jnp.asarray(converged))
+    a, c = (jax.random.normal(k, (total,)) for k in jax.random.split(keys[0]))
+    exact = jnp.linalg.solve(jnp.eye(total) - H @ M, H @ c + a)
+    return system, pack(a), pack(c), pack(exact), pack(H @ c + a)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 3, 4)])
+def test_adjoints_solve_an_explicit_system(sizes):
+    system, a, c, exact, _ = explicit_system(jax.random.key(0), sizes, 0.05)
+    tree_close(ConjugateGradients(max_steps=30, tolerance=1e-14).solve(system, a, c), exact, rtol=1e-8)
+    tree_close(Richardson(steps=300).solve(system, a, c), exact, rtol=1e-8)
+    tree_close(Richardson(steps=300, step=0.5).solve(system, a, c), exact, rtol=1e-8)
+
+
+@pytest.mark.parametrize("adjoint", [ConjugateGradients(max_steps=30), Richardson(), Richardson(steps=40)])
+def test_adjoints_fall_back_where_the_point_is_no_optimum(adjoint):
+    system, a, c, _, no_solve = explicit_system(jax.random.key(0), (3, 4), 3.0)
+    tree_close(adjoint.solve(system, a, c), no_solve)
+
+
+def test_undamped_series_without_fallback_may_diverge():
+    system, a, c, *_ = explicit_system(jax.random.key(0), (3, 4), 3.0)
+    y = Richardson(steps=200, fallback=False).solve(system, a, c)
+    assert not jnp.all(jnp.abs(jnp.concatenate(y)) < 1e6)
+
+
+def test_zero_cotangents_give_zero():
+    system, a, c, *_ = explicit_system(jax.random.key(0), (3, 4), 0.05)
+    zero = jax.tree.map(jnp.zeros_like, a)
+    for adjoint in (ConjugateGradients(), Richardson(), NoSolve()):
+        tree_close(adjoint.solve(system, zero, zero), zero)
+
+
+# Natural gradients of the whole bound
+
+
+@pytest.mark.parametrize("name", ["mixture", "slds"])
+def test_unbiased_natural_gradient_is_fisher_inverse_times_plain(name):
+    model = MODELS[name]
+    case = random_case(model)
+    adjoint = PRECISE["conjugate-gradients"]
+    plain, _ = gradient(model, case, TO_THE_END, adjoint, PLAIN)
+    natural, _ = gradient(model, case, TO_THE_END, adjoint, UNBIASED)
+
+    flat, unflatten = ravel_pytree(case.unconstrained)
+    eta, unflatten_eta = ravel_pytree(model.family.natural_from_unconstrained(case.unconstrained))
+    to_natural = lambda u: ravel_pytree(model.family.natural_from_unconstrained(unflatten(u)))[0]
+    to_stats = lambda e: ravel_pytree(model.family.expected_stats(unflatten_eta(e)))[0]
+    J, F = jax.jit(jax.jacfwd(to_natural))(flat), jax.jit(jax.jacfwd(to_stats))(eta)
+    fisher = J.T @ F @ J
+    expected = np.linalg.solve(fisher, ravel_pytree(plain)[0])
+    assert relative_error(ravel_pytree(natural)[0], expected) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["lds", "slds"])
+def test_biased_gradient_is_the_svi_update(name):
+    # eta - (eta_0 + E[t(z)]), pushed through the inverse of unconstrained -> natural
+    model = MODELS[name]
+    case = random_case(model)
+    biased, _ = gradient(model, case, TO_THE_END, PRECISE["conjugate-gradients"], BIASED)
+    stats = infer(model, case.posterior, case.potentials, solver=TO_THE_END).solution.stats
+    eta = case.posterior.natural
+    counts = jax.grad(model.energy)(case.posterior.stats, stats, None)
+    step = add(add(eta, model.prior(), -1.0), counts, -1.0)
+    expected = jax.jvp(model.family.unconstrained_from_natural, (eta,), (step,))[1]
+    assert relative_error(biased, expected) < 1e-9
+
+
+def test_biased_and_unbiased_agree_where_inference_is_exact_and_potentials_are_the_likelihood():
+    # maximise the surrogate itself: then dL/d omega = 0 and the correction vanishes
+    model = MODELS["lds"]
+    case = random_case(model)
+
+    def cost(u, rule):
+        posterior = parameter_posterior(model.family, u, rule)
+        inference = model.infer(posterior, case.potentials)
+        return prior_kl(model.family, posterior, model.prior()) - inference.surrogate
+
+    one, other = (jax.jit(jax.grad(lambda u: cost(u, rule)))(case.unconstrained) for rule in (BIASED, UNBIASED))
+    assert relative_error(one, other) < 1e-10
+
+
+def test_float32_stays_float32_and_close():
+    model = MODELS["slds"]
+    case = random_case(model)
+    single = astype(case, jnp.float32)
+    fast = gradient(model, single, CoordinateAscent(30, 1e-6), Richardson())
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(fast))
+    slow = gradient(model, case, CoordinateAscent(30, 1e-6), Richardson())
+    assert relative_error(fast, slow) < 1e-3
+
+
+def test_a_problem_can_be_written_without_a_model():
+    # two coupled coins: energy = w [first = second], enumerated
+    from svae.expfam import Categorical, CategoricalTerms
+
+    energy = lambda w, stats: w * jnp.sum(stats[0].one_hot * stats[1].one_hot)
+    problem = Problem(energy, (Categorical(2), Categorical(2)))
+    potentials = (CategoricalTerms(jnp.array([0.3, 0.0])), CategoricalTerms(jnp.array([0.0, 0.5])))
+    start = (CategoricalTerms(jnp.array([0.5, 0.5])), CategoricalTerms(jnp.array([0.6, 0.4])))
+    solution = fixed_point(problem, jnp.asarray(0.7), potentials, start, TO_THE_END)
+    p, q = (np.asarray(s.one_hot) for s in solution.stats)
+    np.testing.assert_allclose(p, jax.nn.softmax(np.array([0.3, 0.0]) + 0.7 * q), rtol=1e-9)
+    np.testing.assert_allclose(q, jax.nn.softmax(np.array([0.0, 0.5]) + 0.7 * p), rtol=1e-9)
