@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key
 
 from svae.bench.timing import machine
 from svae.chains import DiscreteChainTerms
@@ -115,7 +115,7 @@ class Case(NamedTuple):
     precision: Float[Array, "batch time n"]
     target: Float[Array, "batch time n"]  # what a sample is compared with
     start: Blocks
-    noise: PRNGKeyArray
+    noise: Key[Array, "batch"]  # of the one sample
 
 
 class Gradient(NamedTuple):
@@ -453,7 +453,7 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-COLOURS = {  # safe for colour-blind readers (Okabe and Ito)
+COLOURS = {  # safe for colour-blind readers (Okabe and Ito), in the order of the legend
     IMPLICIT: "#D55E00",
     UNROLLED: "#E69F00",
     CAPPED: "#56B4E9",
@@ -464,42 +464,83 @@ COLOURS = {  # safe for colour-blind readers (Okabe and Ito)
     SERIES: "#0072B2",
     CONJUGATE: "#009E73",
 }
-TITLES = {"new": "newly initialised", "fitted": "fitted to the data"}
-CEILING, FLOOR = 1e3, 1e-8  # of the upper panels
+TITLES = {"new": "Newly initialised model", "fitted": "Model fitted to the data"}
+FLOOR, CEILING = 1e-6, 1e3  # of the ratios that are shown
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Medians solid, 90th percentiles dashed."""
+    """The experiments in two rows, the models in two columns."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 9.5), layout="constrained")
+    figure = Figure(figsize=(12, 9), layout="constrained")
     upper, lower = figure.subplots(2, 2, sharey="row")
-    for axes, (name, numbers) in zip(upper, report["models"].items(), strict=True):
-        plot_sweeps(axes, report["setting"]["sweeps"], numbers)
-        axes.set_title(f"Model {TITLES[name]}", fontweight="bold")
-    for axes, numbers in zip(lower, report["models"].values(), strict=True):
-        plot_passes(axes, numbers["relative_error_by_passes"])
-    upper[0].set_ylabel("rMSE of the gradient / rMSE of No-Solve")
-    lower[0].set_ylabel("relative error of the gradient")
+    for above, below, (name, numbers) in zip(upper, lower, report["models"].items(), strict=True):
+        above.set_title(TITLES[name], fontweight="bold")
+        plot_sweeps(above, report["setting"]["sweeps"], numbers)
+        plot_passes(below, numbers["relative_error_by_passes"])
+    upper[0].set_ylabel("error of the gradient after L sweeps,\nrelative to that of No-Solve")
+    lower[0].set_ylabel("relative error of the gradient\nwhere inference has converged")
+    add_legend(upper[1], {"at least half of the\nsequences have converged": {"color": "0.9", "lw": 8}})
+    add_legend(lower[1], {})
     figure.savefig(path, dpi=150)
 
 
+def plot_curve(axes: Any, x: list[int], curve: dict[str, list[float]], name: str) -> None:
+    """Median solid, 90th percentile dashed; zero is drawn as something tiny."""
+    median, p90 = (np.maximum(curve[key], 1e-16) for key in ("median", "p90"))
+    axes.plot(x, median, "o-", ms=3.5, lw=1.8, color=COLOURS[name], label=name)
+    axes.plot(x, p90, "--", lw=1.1, color=COLOURS[name], alpha=0.8)
+
+
 def plot_sweeps(axes: Any, grid: list[int], numbers: dict[str, Any]) -> None:
-    """Experiment 1."""
-    for name, colour in COLOURS.items():
-        if name in numbers["ratio_to_no_solve"]:
-            ratio = numbers["ratio_to_no_solve"][name]
-            axes.plot(grid, ratio["median"], "o-", ms=3, color=colour, label=name)
-            axes.plot(grid, ratio["p90"], "--", lw=1, color=colour)
-    axes.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING), xlabel="sweeps of inference, L")
+    """Experiment 1, shaded from where at least half of the sequences have converged."""
+    ratios = {name: numbers["ratio_to_no_solve"][name] for name in COLOURS if name in ESTIMATORS}
+    axes.axhline(1, color="black", lw=1.8, label=NO_SOLVE, zorder=1.5)
+    for name in [name for name in ratios if name != NO_SOLVE]:
+        plot_curve(axes, grid, ratios[name], name)
+    half = np.searchsorted(numbers["converged"], 0.5)
+    if half < len(grid):
+        axes.axvspan(grid[half], 2 * grid[-1], color="0.95", zorder=0)
+    worst = {name: max(ratio["p90"]) for name, ratio in ratios.items()}
+    beyond = [f"{name}: up to {value:.0e}" for name, value in worst.items() if value > CEILING]
+    if beyond:
+        text = "beyond the scale (90th percentile):\n" + "\n".join(beyond)
+        axes.text(0.03, 0.04, text, fontsize=9, color="0.35", transform=axes.transAxes)
+    axes.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING), xlim=(0.9, 1.1 * grid[-1]))
+    ticks = [sweeps for sweeps in (1, 2, 5, 10, 20, 50, 100) if sweeps <= grid[-1]]
+    axes.set_xticks(ticks, labels=ticks)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("sweeps of inference, L")
+    decorate(axes)
 
 
 def plot_passes(axes: Any, curves: dict[str, Any]) -> None:
     """Experiment 2."""
-    for name, curve in curves.items():
-        axes.plot(curve["passes"], curve["median"], "o-", ms=3, color=COLOURS[name], label=name)
-        axes.plot(curve["passes"], curve["p90"], "--", lw=1, color=COLOURS[name])
-    axes.set(yscale="log", xlabel="belief propagation passes of the backward pass")
+    for name in (SERIES, CONJUGATE):
+        plot_curve(axes, curves[name]["passes"], curves[name], name)
+    axes.set(yscale="log", ylim=(1e-13, 1.5), xlim=(0, None))
+    axes.set_xlabel("belief propagation passes allowed for the linear system")
+    decorate(axes)
+
+
+def decorate(axes: Any) -> None:
+    """A light grid, and no box."""
+    axes.grid(color="0.88", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend(axes: Any, extra: dict[str, dict[str, Any]]) -> None:
+    """Beside the panel: the curves in the order of `COLOURS`, then what the styles mean."""
+    from matplotlib.lines import Line2D
+
+    drawn = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    entries = {name: drawn[name] for name in COLOURS if name in drawn}
+    styles = {"median over sequences": {"color": "0.35"}, "90th percentile": {"color": "0.35", "ls": "--"}}
+    entries |= {name: Line2D([], [], **style) for name, style in (styles | extra).items()}
+    axes.legend(
+        entries.values(), entries, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=9
+    )
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

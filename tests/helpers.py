@@ -17,15 +17,16 @@ def tree_close(actual, expected, rtol=1e-9, atol=1e-9):
 
 def relative_error(actual, expected):
     """Norm of the difference over norm of the expected, all leaves together."""
-    flat = lambda tree: np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in jax.tree.leaves(tree)])
-    a, b = flat(actual), flat(expected)
+    a, b = (
+        np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in jax.tree.leaves(tree)])
+        for tree in (actual, expected)
+    )
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
 def astype(tree, dtype):
     """Every floating leaf in another precision."""
-    cast = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-    return jax.tree.map(cast, tree)
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
 def generator(key):

@@ -7,14 +7,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import tree_close
-from models import MODELS, infer, random_case
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian, add, fixed_parameters, inner, prior_kl
+from helpers import tree_close
+from models import MODELS, infer, random_case
+from svae.expfam import (
+    GaussianParameters,
+    GaussianTerms,
+    LinearGaussian,
+    add,
+    fixed_parameters,
+    inner,
+    prior_kl,
+)
 from svae.meanfield import CoordinateAscent
-from svae.pgm import LDS, LDSGlobals, SLDS, SLDSGlobals
+from svae.pgm import LDS, SLDS, LDSGlobals, SLDSGlobals
 
 
 @eqx.filter_jit
@@ -39,7 +47,9 @@ def log_density_normal(_, z):
 
 
 def log_density_mixture(p, z, k):
-    return sum(normal(x, *(y[s] for y in p.emission)) + np.log(p.weights[s]) for x, s in zip(z, k, strict=True))
+    return sum(
+        normal(x, *(y[s] for y in p.emission)) + np.log(p.weights[s]) for x, s in zip(z, k, strict=True)
+    )
 
 
 def log_density_hmm(p, z, k):
@@ -57,12 +67,16 @@ def log_density_slds(p, z, k):
 
 
 def log_density_coupled(p, z, j, k):
-    moves = sum(transition(z, t, *(x[a, b] for x in p.dynamics)) for t, (a, b) in enumerate(zip(j, k, strict=True)))
+    moves = sum(
+        transition(z, t, *(x[a, b] for x in p.dynamics)) for t, (a, b) in enumerate(zip(j, k, strict=True))
+    )
     chains = markov(j, p.what_start, p.what) + markov(k, p.pace_start, p.pace)
     return normal(z[0], *p.initial) + moves + chains
 
 
-LOG_DENSITIES = {name.removeprefix("log_density_"): f for name, f in globals().items() if "log_density_" in name}
+LOG_DENSITIES = {
+    name.removeprefix("log_density_"): f for name, f in globals().items() if "log_density_" in name
+}
 
 
 @pytest.mark.parametrize("name", LOG_DENSITIES)
@@ -180,7 +194,9 @@ def test_slds_elbo_is_a_lower_bound_on_the_enumerated_evidence():
         for path in itertools.product(range(2), repeat=time - 1):
             weights, covariance = ([p[k] for k in path] for p in parameters.dynamics)
             evidence = exact_log_evidence(x, C, d, variance, parameters.initial, weights, covariance)
-            terms.append(evidence + markov(path, np.asarray(parameters.start), np.asarray(parameters.transition)))
+            terms.append(
+                evidence + markov(path, np.asarray(parameters.start), np.asarray(parameters.transition))
+            )
         gaps.append(logsumexp(terms) - float(elbo(model, parameters, *data)))
     assert min(gaps) > 0
     assert max(gaps) < 3.0  # a bound, and no vacuous one
@@ -237,7 +253,9 @@ def test_prior_kl_vanishes_at_the_prior_and_is_positive_elsewhere(name):
     case = random_case(model)
     assert model.family.kl(model.prior(), model.prior()) == pytest.approx(0, abs=1e-9)
     kl = prior_kl(model.family, case.posterior, model.prior())
-    np.testing.assert_allclose(kl, model.family.kl(case.posterior.natural, model.prior()), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        kl, model.family.kl(case.posterior.natural, model.prior()), rtol=1e-9, atol=1e-9
+    )
     assert kl > 0 or name == "normal"
 
 
@@ -261,7 +279,9 @@ def test_svi_statistics_are_the_expected_sufficient_statistics():
     gradient = jax.grad(model.energy)(case.posterior.stats, stats, None)
     z, k = stats
     np.testing.assert_allclose(gradient.dynamics.count, k.node.sum(0), rtol=1e-10)
-    np.testing.assert_allclose(gradient.dynamics.output, jnp.einsum("tk,tij->kij", k.node, z.second[1:]), rtol=1e-10)
+    np.testing.assert_allclose(
+        gradient.dynamics.output, jnp.einsum("tk,tij->kij", k.node, z.second[1:]), rtol=1e-10
+    )
     cross = jnp.concatenate([jnp.swapaxes(z.cross, 1, 2), z.first[1:, :, None]], axis=2)
     np.testing.assert_allclose(gradient.dynamics.cross, jnp.einsum("tk,tij->kij", k.node, cross), rtol=1e-10)
     np.testing.assert_allclose(gradient.transition.log_probability, k.transition, rtol=1e-10)

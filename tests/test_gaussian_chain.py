@@ -136,10 +136,9 @@ def cut(natural, length):
 
 
 def overwrite_padding(natural, length, garbage):
-    first, second, cross = natural
-    return GaussianChainTerms(
-        first.at[length:].set(garbage), second.at[length:].set(garbage), cross.at[length - 1 :].set(garbage)
-    )
+    first, second, cross = map(np.array, natural)
+    first[length:], second[length:], cross[length - 1 :] = garbage, garbage, garbage
+    return GaussianChainTerms(*map(jnp.asarray, (first, second, cross)))
 
 
 def check_padded(natural, length, parallel, garbage):
@@ -163,7 +162,7 @@ def test_padding_changes_nothing(key, length, dtype, parallel):
 
 @both_forms
 def test_long_padding_changes_nothing(key, parallel):
-    check_padded(astype(random_gaussian_chain(key, 200, 16), jnp.float32), 5, parallel, np.nan)
+    check_padded(astype(random_gaussian_chain(key, 100, 16), jnp.float32), 5, parallel, np.nan)
 
 
 @both_forms
@@ -219,7 +218,7 @@ def path_of_noise(natural, noise, parallel):
 def test_sample_is_the_right_affine_map_of_noise(key, time, parallel):
     natural = random_gaussian_chain(key, time, 2)
     mean, covariance = dense_moments(natural)
-    noise = generator(key).normal(size=(1 + 2 * time, 2 * time))  # more points than an affine map has freedom
+    noise = generator(key).normal(size=(1 + 2 * time, 2 * time))  # zero, and a basis
     noise[0] = 0
     paths = jax.jit(jax.vmap(lambda noise: path_of_noise(natural, noise, parallel)))(
         noise.reshape(-1, time, 2)
@@ -318,37 +317,33 @@ def test_backpropagation_through_the_recursion(key, parallel):
 # Against a Kalman smoother
 
 
-@both_forms
-def test_agrees_with_a_kalman_smoother(key, parallel):
+def test_agrees_with_a_kalman_smoother():
     from dynamax.linear_gaussian_ssm.inference import lgssm_smoother, make_lgssm_params
 
-    time, size, tolerance = 13, 3, 1e-7  # the other side adds 1e-9 to matrices before it solves
+    time, size = 13, 3
     rng = np.random.default_rng(0)
     A = 0.8 * np.eye(size) + 0.1 * rng.normal(size=(size, size))
     b, m0, y = rng.normal(size=size), rng.normal(size=size), rng.normal(size=(time, size))
     Q, S0, R = 0.3 * np.eye(size) + 0.1, 0.5 * np.eye(size) + 0.2, np.diag(rng.gamma(2.0, size=size) + 0.1)
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         arrays = [jnp.asarray(x) for x in (m0, S0, A, Q, np.eye(size), R, b)]
-        expected = lgssm_smoother(make_lgssm_params(*arrays), jnp.asarray(y))
+        smoothed = jax.jit(lgssm_smoother)(make_lgssm_params(*arrays), jnp.asarray(y))
+    mean = np.asarray(smoothed.smoothed_means)
+    second = smoothed.smoothed_covariances + mean[:, :, None] * mean[:, None, :]
+    constants = multivariate_normal(m0, S0).logpdf(np.zeros(size))
+    constants += (time - 1) * multivariate_normal(b, Q).logpdf(np.zeros(size))
+    constants += np.sum(multivariate_normal(np.zeros(size), R).logpdf(y))
+    # what it calls cross-covariances are E z_t z_{t+1}'
+    stats = GaussianChainTerms(mean, second, smoothed.smoothed_cross_covariances)
 
     Q_inv, S0_inv, R_inv = map(np.linalg.inv, (Q, S0, R))
     transition = A.T @ Q_inv @ A, A.T @ Q_inv, Q_inv, A.T @ Q_inv @ b, Q_inv @ b
     transition = [np.broadcast_to(x, (time - 1, *x.shape)) for x in transition]
     nodes = np.broadcast_to(R_inv, (time, size, size)), y @ R_inv
     natural = natural_from_potentials(*map(jnp.asarray, (S0_inv, S0_inv @ m0, *transition, *nodes)))
-    log_partition, stats = infer(natural, parallel)
-
-    mean = np.asarray(stats.first)
-    np.testing.assert_allclose(mean, expected.smoothed_means, rtol=tolerance, atol=tolerance)
-    covariance = stats.second - mean[:, :, None] * mean[:, None, :]
-    np.testing.assert_allclose(covariance, expected.smoothed_covariances, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(
-        stats.cross, expected.smoothed_cross_covariances, rtol=tolerance, atol=tolerance
-    )
-    constants = multivariate_normal(m0, S0).logpdf(np.zeros(size))
-    constants += (time - 1) * multivariate_normal(b, Q).logpdf(np.zeros(size))
-    constants += np.sum(multivariate_normal(np.zeros(size), R).logpdf(y))
-    np.testing.assert_allclose(log_partition + constants, expected.marginal_loglik, rtol=tolerance)
+    for parallel in (False, True):  # to the 1e-9 that the other side adds to matrices before it solves
+        expected = smoothed.marginal_loglik - constants, stats
+        tree_close(infer(natural, parallel), expected, rtol=1e-7, atol=1e-7)
 
 
 # Bad input
@@ -380,9 +375,12 @@ def test_nan_in_nan_out(key, field, parallel):
 @pytest.mark.parametrize(
     ("field", "shape"),
     [
+        ("first", (5,)),
+        ("first", (2, 5, 3)),
         ("second", (5, 3, 2)),
         ("second", (4, 3, 3)),
         ("second", (3, 3)),
+        ("second", (5, 5, 3, 3)),
         ("cross", (5, 3, 3)),
         ("cross", (4, 2, 3)),
         ("cross", (3, 3)),

@@ -5,13 +5,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import astype, relative_error, tree_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
-from models import ITERATIVE, MODELS, infer, random_case
 
-from svae.expfam import BIASED, PLAIN, UNBIASED, add, parameter_posterior, prior_kl
+from helpers import astype, relative_error, tree_close
+from models import ITERATIVE, MODELS, infer, random_case
+from svae.expfam import (
+    BIASED,
+    PLAIN,
+    UNBIASED,
+    Categorical,
+    CategoricalTerms,
+    add,
+    parameter_posterior,
+    prior_kl,
+)
 from svae.meanfield import (
     ConjugateGradients,
     CoordinateAscent,
@@ -72,7 +81,9 @@ def test_each_sequence_stops_by_itself():
     potentials = jax.tree.map(lambda *x: jnp.stack(x), *(case.potentials for case in cases))
     solver = CoordinateAscent(max_sweeps=12, tolerance=1e-5)
     posterior = cases[0].posterior
-    together = eqx.filter_jit(jax.vmap(lambda p: model.infer(posterior, p, solver=solver)))(potentials).solution
+    together = eqx.filter_jit(jax.vmap(lambda p: model.infer(posterior, p, solver=solver)))(
+        potentials
+    ).solution
     alone = [infer(model, posterior, case.potentials, solver=solver).solution for case in cases]
     assert len(set(map(int, together.sweeps))) > 1
     for i, solution in enumerate(alone):
@@ -119,13 +130,25 @@ def gradient(model, case, solver, adjoint, rule=PLAIN):
 
 
 @eqx.filter_jit
+def light_gradient(model, case, solver, adjoint):
+    """Of the KL alone, with respect to the potentials alone."""
+
+    def kl(linear):
+        potentials = model.potentials(linear, case.precision)
+        return model.infer(case.posterior, potentials, solver=solver, adjoint=adjoint).kl_local
+
+    return jax.grad(kl)(case.linear)
+
+
+@eqx.filter_jit
 def difference_quotient(model, case, direction, eps):
     f = lambda u, linear: loss(model, u, linear, case.precision, TO_THE_END, NoSolve())
-    at = lambda scale: f(*add((case.unconstrained, case.linear), direction, scale))
-    return (8 * (at(eps) - at(-eps)) - (at(2 * eps) - at(-2 * eps))) / (12 * eps)
+    at = jax.vmap(lambda scale: f(*add((case.unconstrained, case.linear), direction, scale)))
+    values = at(eps * jnp.array([-2.0, -1.0, 1.0, 2.0]))
+    return jnp.vdot(jnp.array([1.0, -8.0, 8.0, -1.0]), values) / (12 * eps)
 
 
-@pytest.mark.parametrize("name", ["lds", "lds-parallel", "mixture", "slds", "slds-parallel", "hmm", "coupled"])
+@pytest.mark.parametrize("name", ["lds", "mixture", "slds", "hmm", "coupled"])
 def test_gradients_agree_three_ways(name):
     model = MODELS[name]
     case = random_case(model)
@@ -144,22 +167,31 @@ def test_gradients_agree_three_ways(name):
         np.testing.assert_allclose(measured, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["lds", "slds"])
+def test_parallel_form_has_the_same_gradient(name):
+    one, other = (MODELS[n] for n in (name, name + "-parallel"))
+    case = random_case(one)
+    adjoint = PRECISE["conjugate-gradients"]
+    single, double = (light_gradient(model, case, TO_THE_END, adjoint) for model in (one, other))
+    assert relative_error(double, single) < 1e-8
+
+
 def test_unconverged_sequences_get_no_solve():
     model = MODELS["slds"]
     case = random_case(model)
     short = CoordinateAscent(max_sweeps=2, tolerance=1e-12)
-    thresholded = gradient(model, case, short, Richardson())
-    tree_close(thresholded, gradient(model, case, short, NoSolve()))
-    capped = gradient(model, case, short, Richardson(fallback=False))
+    thresholded = light_gradient(model, case, short, Richardson())
+    tree_close(thresholded, light_gradient(model, case, short, NoSolve()))
+    capped = light_gradient(model, case, short, Richardson(fallback=False))
     assert relative_error(capped, thresholded) > 1e-4
-    tree_close(capped, gradient(model, case, short, Richardson(steps=2, fallback=False)))
+    tree_close(capped, light_gradient(model, case, short, Richardson(steps=2, fallback=False)))
 
 
 def test_conjugate_gradients_beat_the_series():
     model = MODELS["slds"]
     case = random_case(model)
-    truth = gradient(model, case, TO_THE_END, Unrolled())
-    error = lambda adjoint: relative_error(gradient(model, case, TO_THE_END, adjoint), truth)
+    truth = light_gradient(model, case, TO_THE_END, Unrolled())
+    error = lambda adjoint: relative_error(light_gradient(model, case, TO_THE_END, adjoint), truth)
     assert error(ConjugateGradients(max_steps=6)) < 0.2 * error(Richardson(steps=6, fallback=False))
     assert error(Richardson(steps=6, fallback=False)) < 0.5 * error(NoSolve())
 
@@ -255,7 +287,9 @@ def test_biased_and_unbiased_agree_where_inference_is_exact_and_potentials_are_t
         inference = model.infer(posterior, case.potentials)
         return prior_kl(model.family, posterior, model.prior()) - inference.surrogate
 
-    one, other = (jax.jit(jax.grad(lambda u: cost(u, rule)))(case.unconstrained) for rule in (BIASED, UNBIASED))
+    one, other = (
+        jax.jit(jax.grad(lambda u: cost(u, rule)))(case.unconstrained) for rule in (BIASED, UNBIASED)
+    )
     assert relative_error(one, other) < 1e-10
 
 
@@ -263,16 +297,14 @@ def test_float32_stays_float32_and_close():
     model = MODELS["slds"]
     case = random_case(model)
     single = astype(case, jnp.float32)
-    fast = gradient(model, single, CoordinateAscent(30, 1e-6), Richardson())
-    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(fast))
-    slow = gradient(model, case, CoordinateAscent(30, 1e-6), Richardson())
+    fast = light_gradient(model, single, CoordinateAscent(30, 1e-6), Richardson())
+    assert fast.dtype == jnp.float32
+    slow = light_gradient(model, case, CoordinateAscent(30, 1e-6), Richardson())
     assert relative_error(fast, slow) < 1e-3
 
 
 def test_a_problem_can_be_written_without_a_model():
     # two coupled coins: energy = w [first = second], enumerated
-    from svae.expfam import Categorical, CategoricalTerms
-
     energy = lambda w, stats: w * jnp.sum(stats[0].one_hot * stats[1].one_hot)
     problem = Problem(energy, (Categorical(2), Categorical(2)))
     potentials = (CategoricalTerms(jnp.array([0.3, 0.0])), CategoricalTerms(jnp.array([0.0, 0.5])))

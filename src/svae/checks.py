@@ -23,6 +23,12 @@ def require_shape(name: str, value: Any, trailing: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have shape (..., {wanted}), got {shape}")
 
 
+def require_axes(name: str, value: Any, count: int) -> None:
+    """`value` must have `count` axes, no batch."""
+    if np.ndim(value) != count:
+        raise ValueError(f"{name} must have {count} axes, got shape {np.shape(value)}")
+
+
 def require_square(name: str, value: Any) -> int:
     """The last two axes of `value` must agree; returns their size."""
     shape = np.shape(value)

@@ -21,10 +21,11 @@ bench = typer.Typer(no_args_is_help=True, help="Measure how fast the library is 
 app.add_typer(bench, name="bench")
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"svae {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -34,6 +35,25 @@ def main(
     ] = False,
 ) -> None:
     """Options that come before any command."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the summary.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Another sequence.")] = 3,
+    num_steps: Annotated[int, typer.Option(min=20, help="Time steps of the sequence.")] = 300,
+) -> None:
+    """Infer the hidden states of a simulated switching system, and draw them."""
+    from svae.demo import run
+
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out} is a file, not a folder", param_hint="--out")
+    summary = run(out, seed, num_steps)
+    typer.echo(f"states recovered   {summary['accuracy']:.1%}")
+    typer.echo(f"error of the path  {summary['rmse']:.3f}")
+    converged = "converged" if summary["converged"] else "not converged"
+    typer.echo(f"inference          {summary['sweeps']} sweeps, {converged}, {summary['seconds']} s in all")
+    typer.echo(f"written            {out / 'posterior.png'}, {out / 'summary.json'}")
 
 
 def _size(default: int, text: str, minimum: int = 1) -> Any:

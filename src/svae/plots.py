@@ -37,7 +37,9 @@ def state_ribbon(ax: Axes, states: ArrayLike, num_states: int, label: str) -> No
     """One coloured bar: the state at each step."""
     row = np.asarray(states)[None, :]
     extent = (0.5, row.shape[1] + 0.5, 0, 1)
-    ax.imshow(row, aspect="auto", cmap=state_colors(num_states), vmin=-0.5, vmax=num_states - 0.5, extent=extent)
+    ax.imshow(
+        row, aspect="auto", cmap=state_colors(num_states), vmin=-0.5, vmax=num_states - 0.5, extent=extent
+    )
     _ribbon_label(ax, label)
 
 

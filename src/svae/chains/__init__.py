@@ -1,5 +1,6 @@
 """Exact inference in chains: blocks of a structured mean-field posterior."""
 
+from svae.chains.discrete import FORBIDDEN as FORBIDDEN
 from svae.chains.discrete import DiscreteChain as DiscreteChain
 from svae.chains.discrete import DiscreteChainTerms as DiscreteChainTerms
 from svae.chains.gaussian import GaussianChain as GaussianChain

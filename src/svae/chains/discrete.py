@@ -10,16 +10,18 @@ Potentials of states that fit badly can lie thousands of nats below the others',
 log space; they are renormalised at each step, so nothing grows with T.
 
 As for the Gaussian chain there are two orders of elimination: node after node (`sequential`), or every
-second node at once (`parallel`: K times the work, all of it in matrix products).
+second node at once (`parallel`: K times the work, all of it in matrix products). Those cannot hold
+transition potentials that lie too far apart (39 nats in single, 318 in double precision); where they do,
+`parallel` falls back to `sequential`.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.nn import logsumexp, softmax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -71,9 +73,11 @@ class DiscreteChain(ExponentialFamily):
         if natural.node.shape[0] == 0:
             return jnp.zeros((), natural.node.dtype), jax.tree.map(jnp.zeros_like, natural)
         potentials = self._potentials(natural)
-        log_partition, node, transition = (_parallel_marginals if self.parallel else _sequential_marginals)(
-            potentials
-        )
+        if self.parallel:
+            results = lax.cond(_in_range(potentials), _parallel_marginals, _sequential_marginals, potentials)
+        else:
+            results = _sequential_marginals(potentials)
+        log_partition, node, transition = results
         return log_partition, DiscreteChainTerms(zero_padding(self._valid(natural), node), transition)
 
     def sample(self, key: PRNGKeyArray, natural: DiscreteChainTerms) -> Int[Array, "time"]:
@@ -97,19 +101,23 @@ class DiscreteChain(ExponentialFamily):
         if natural.node.shape[0] == 0:
             return jnp.zeros(0, jnp.int32)
         potentials = self._potentials(natural)
+        in_turn = lambda potentials: _sequential_path(potentials, noise, reduce)
+        at_once = lambda potentials: _parallel_path(potentials.node, potentials.edges(), noise, reduce)
         if self.parallel:
-            path = _parallel_path(potentials.node, potentials.edges(), noise, reduce)
+            path = lax.cond(_in_range(potentials), at_once, in_turn, potentials)
         else:
-            path = _sequential_path(potentials, noise, reduce)
+            path = in_turn(potentials)
         return zero_padding(self._valid(natural), path)
 
     def _valid(self, natural: DiscreteChainTerms):
         return valid_steps(natural.node.shape[0], self.length)
 
     def _potentials(self, natural: DiscreteChainTerms) -> Potentials:
+        checks.require_axes("node", natural.node, 2)
         time, size = natural.node.shape
         checks.require_shape("transition", natural.transition, (size, size))
         if natural.transition.ndim > 2:
+            checks.require_axes("transition", natural.transition, 3)
             checks.require_shape("transition", natural.transition, (time - 1, size, size))
         valid = self._valid(natural)
         node, transition = (jnp.maximum(potential, FORBIDDEN) for potential in natural)
@@ -163,7 +171,9 @@ def _sequential_marginals(potentials: Potentials) -> tuple[Float[Array, ""], Arr
 
     last = softmax(filtered[-1])
     start = last, jnp.zeros_like(potentials.transition) if potentials.shared else None
-    (_, total), (marginals, pairs) = lax.scan(jax.checkpoint(step), start, (filtered[:-1], scanned), reverse=True)
+    (_, total), (marginals, pairs) = lax.scan(
+        jax.checkpoint(step), start, (filtered[:-1], scanned), reverse=True
+    )
     return log_partition, jnp.concatenate([marginals, last[None]]), total if potentials.shared else pairs
 
 
@@ -203,9 +213,7 @@ def _into_and_out(node: Array, edge: Array) -> tuple[Array, Array]:
 class _Scaled(NamedTuple):
     """exp(scores - level): the factors of a log-space matrix product done as an ordinary one.
 
-    Levels are the rows' (columns') maxima, so emissions of any size cancel. What is lost are paths whose
-    *transitions* are less likely than about 1e-30 (in single precision), relative to the best ones; they
-    count as forbidden.
+    Levels are the rows' (columns') maxima, so emissions of any size cancel (see `_in_range`).
     """
 
     into: Float[Array, "odd k k"]
@@ -219,8 +227,24 @@ def _scaled(node: Array, edge: Array) -> _Scaled:
     row = lax.stop_gradient(jnp.max(into, axis=2, keepdims=True))
     column = lax.stop_gradient(jnp.max(out, axis=1, keepdims=True))
     into, out = jnp.exp(into - row), jnp.exp(out - column)
-    total = jnp.maximum(matmul(into, out), jnp.finfo(into.dtype).tiny ** 0.8)  # room to divide by it
+    total = jnp.maximum(matmul(into, out), math.exp(-_largest_spread(into.dtype)))
     return _Scaled(into, out, total, row + column)
+
+
+def _largest_spread(dtype) -> float:
+    """Nats that a scaled product can span, with room to divide by its square, as derivatives do."""
+    return -0.45 * math.log(jnp.finfo(dtype).tiny)
+
+
+def _in_range(potentials: Potentials) -> Bool[Array, ""]:
+    """Whether scaled products are exact: no transition is forbidden, or all but.
+
+    Take the odd state that the left neighbour likes best. The right neighbour may like others better, but
+    only for the sake of the first transition on the way to it: by the spread of a column at most.
+    """
+    transition = potentials.transition if potentials.shared else potentials.edges()
+    spread = jnp.max(transition, axis=-2) - jnp.min(transition, axis=-2)
+    return jnp.all(spread < _largest_spread(transition.dtype))
 
 
 def _join_sum(node: Array, edge: Array) -> Float[Array, "odd k k"]:

@@ -95,6 +95,8 @@ class GaussianChain(ExponentialFamily):
         )
 
     def _information(self, natural: GaussianChainTerms) -> Information:
+        for name, field, axes in zip(natural._fields, natural, (2, 3, 3), strict=True):
+            checks.require_axes(name, field, axes)
         time, size = natural.first.shape
         checks.require_shape("second", natural.second, (time, size, size))
         checks.require_shape("cross", natural.cross, (time - 1, size, size))

@@ -86,7 +86,10 @@ class MatrixNormalInverseWishart(ParameterFamily):
 
         log_gamma = n * (n - 1) / 4 * LOG_PI + jnp.sum(gammaln(half_dofs), axis=-1)
         log_partition = (
-            0.5 * dof * (n * LOG_2 - scale_log_det) + log_gamma - 0.5 * n * input_log_det + 0.5 * n * m * LOG_2PI
+            0.5 * dof * (n * LOG_2 - scale_log_det)
+            + log_gamma
+            - 0.5 * n * input_log_det
+            + 0.5 * n * m * LOG_2PI
         )
         return log_partition, stats
 

@@ -100,7 +100,10 @@ def _backward(standard, stats_bar, perturbed, unconstrained, family):
     del perturbed, unconstrained
     natural = family.natural_from_standard(standard)
     gradient = jax.tree.map(
-        lambda n, bar: jnp.zeros_like(n) if bar is None else bar, natural, stats_bar, is_leaf=lambda x: x is None
+        lambda n, bar: jnp.zeros_like(n) if bar is None else bar,
+        natural,
+        stats_bar,
+        is_leaf=lambda x: x is None,
     )
     # Two short steps instead of one jvp of the composed inverse: the second starts from the standard
     # parameters at hand, which recomputing from the natural ones could lose to cancellation.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from svae import checks, linalg
-from svae.chains import GaussianChainTerms, Length
+from svae.chains import FORBIDDEN, GaussianChainTerms, Length
 from svae.expfam import GaussianTerms, ParameterFamily, ParameterPosterior, Terms
 from svae.meanfield import (
     Adjoint,
@@ -78,9 +78,9 @@ class GraphicalModel(eqx.Module):
 
     def potentials(
         self,
-        linear: Float[Array, "time n"],
-        precision: Float[Array, "time n"],
-        observed: Bool[Array, "time"] | None = None,
+        linear: Float[Array, "..."],
+        precision: Float[Array, "..."],
+        observed: Bool[Array, "..."] | None = None,
     ) -> Blocks:
         """Potentials exp(r'z - z' diag(R) z / 2) at each step.
 
@@ -108,8 +108,12 @@ class GraphicalModel(eqx.Module):
         solver: CoordinateAscent | None = None,
         adjoint: Adjoint | None = None,
     ) -> Inference:
-        """Structured variational inference of one sequence."""
+        """Structured variational inference of one sequence.
+
+        A potential of minus infinity forbids a state at a step.
+        """
         problem = self.problem(length)
+        potentials = jax.tree.map(lambda x: jnp.maximum(x, FORBIDDEN), potentials)
         theta = posterior.inference_stats
         if start is None:
             start = self.start(theta, potentials, length)

@@ -4,6 +4,8 @@
 result then has it last.
 """
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -48,7 +50,8 @@ def markov_energy(
 def _pair(pairs: list[tuple[Array, Array]], constant: Float[Array, "*k"]) -> Float[Array, "time *k"]:
     """Sum over pairs of <theta_k, stats_t>, as one matrix product, plus a constant for each state."""
     states = constant.shape
-    theta = jnp.concatenate([t.reshape(*states, -1) for t, _ in pairs], axis=-1)
-    stats = jnp.concatenate([s.reshape(s.shape[0], -1) for _, s in pairs], axis=-1)
+    flat = lambda x, leading: x.reshape(*leading, math.prod(x.shape[len(leading) :]))
+    theta = jnp.concatenate([flat(t, states) for t, _ in pairs], axis=-1)
+    stats = jnp.concatenate([flat(s, s.shape[:1]) for _, s in pairs], axis=-1)
     product = jnp.tensordot(stats, theta, axes=(-1, -1), precision=PRECISION)
     return product + jnp.broadcast_to(constant, product.shape)

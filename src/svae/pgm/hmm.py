@@ -81,9 +81,7 @@ class HMM(GraphicalModel):
         z, k = potentials
         scores = emission_scores(theta.emission, z)
         _, states = self.blocks(length)
-        return jax.tree.map(jnp.zeros_like, z), state_chain(
-            states, theta.start, theta.transition, scores, k
-        )
+        return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
 
     def generate(self, key: PRNGKeyArray, parameters: HMMGlobals, num_steps: int) -> tuple[Array, Array]:
         """Emissions, and the states behind them."""

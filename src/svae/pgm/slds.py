@@ -112,9 +112,7 @@ class SLDS(GraphicalModel):
         z, k = potentials
         scores = transition_scores(theta.dynamics, z)
         _, states = self.blocks(length)
-        return jax.tree.map(jnp.zeros_like, z), state_chain(
-            states, theta.start, theta.transition, scores, k
-        )
+        return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
 
     def generate(self, key: PRNGKeyArray, parameters: SLDSGlobals, num_steps: int) -> tuple[Array, Array]:
         """A path, and the states that ruled it."""
