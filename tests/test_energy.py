@@ -278,7 +278,7 @@ def test_svi_statistics_are_the_expected_sufficient_statistics():
     stats = infer(model, case.posterior, case.potentials).solution.stats
     gradient = jax.grad(model.energy)(case.posterior.stats, stats, None)
     z, k = stats
-    np.testing.assert_allclose(gradient.dynamics.count, k.node.sum(0), rtol=1e-10)
+    np.testing.assert_allclose(gradient.dynamics.weight, k.node.sum(0), rtol=1e-10)
     np.testing.assert_allclose(
         gradient.dynamics.output, jnp.einsum("tk,tij->kij", k.node, z.second[1:]), rtol=1e-10
     )
@@ -287,7 +287,7 @@ def test_svi_statistics_are_the_expected_sufficient_statistics():
     np.testing.assert_allclose(gradient.transition.log_probability, k.transition, rtol=1e-10)
     np.testing.assert_allclose(gradient.start.log_probability, k.node[0], rtol=1e-10)
     np.testing.assert_allclose(gradient.initial.second, z.second[0], rtol=1e-10)
-    assert gradient.initial.count == pytest.approx(1)
+    assert gradient.initial.weight == pytest.approx(1)
 
 
 def test_adding_statistics_gives_the_conjugate_posterior():

@@ -236,7 +236,7 @@ def test_undamped_series_without_fallback_may_diverge():
 
 
 def test_zero_cotangents_give_zero():
-    system, a, c, *_ = explicit_system(jax.random.key(0), (3, 4), 0.05)
+    system, a, *_ = explicit_system(jax.random.key(0), (3, 4), 0.05)
     zero = jax.tree.map(jnp.zeros_like, a)
     for adjoint in (ConjugateGradients(), Richardson(), NoSolve()):
         tree_close(adjoint.solve(system, zero, zero), zero)

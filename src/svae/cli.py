@@ -86,7 +86,7 @@ def engine(
         "sweeps": sweeps,
         "repeats": repeats,
     }
-    given = {name: value for name, value in sizes.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     setting = (QUICK if quick else DEFAULT)._replace(**given)
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)

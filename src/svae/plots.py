@@ -46,7 +46,7 @@ def state_ribbon(ax: Axes, states: ArrayLike, num_states: int, label: str) -> No
 def probability_ribbon(ax: Axes, probabilities: ArrayLike, label: str) -> None:
     """A stack of colours: the probability of each state at each step."""
     heights = np.asarray(probabilities)
-    colors = state_colors(heights.shape[1]).colors
+    colors = state_colors(heights.shape[1])(np.arange(heights.shape[1]))
     ax.stackplot(np.arange(1, len(heights) + 1), heights.T, colors=colors, step="mid", lw=0)
     ax.set_ylim(0, 1)
     ax.set_xlim(0.5, len(heights) + 0.5)

@@ -17,7 +17,7 @@ transition potentials that lie too far apart (39 nats in single, 318 in double p
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -166,15 +166,16 @@ def _sequential_marginals(potentials: Potentials) -> tuple[Float[Array, ""], Arr
         marginal = jnp.sum(pair, axis=1)
         pair = jnp.where(own[0], pair, 0)
         if potentials.shared:
-            return (marginal, total + pair), (marginal, None)
+            return (marginal, total + pair), (marginal, ())
         return (marginal, total), (marginal, pair)
 
     last = softmax(filtered[-1])
-    start = last, jnp.zeros_like(potentials.transition) if potentials.shared else None
+    start: Any = last, jnp.zeros_like(potentials.transition) if potentials.shared else ()
     (_, total), (marginals, pairs) = lax.scan(
         jax.checkpoint(step), start, (filtered[:-1], scanned), reverse=True
     )
-    return log_partition, jnp.concatenate([marginals, last[None]]), total if potentials.shared else pairs
+    transition: Array = total if potentials.shared else pairs
+    return log_partition, jnp.concatenate([marginals, last[None]]), transition
 
 
 def _sequential_path(potentials: Potentials, noise: Array, reduce: Callable) -> Int[Array, "time"]:

@@ -91,7 +91,9 @@ class GaussianChain(ExponentialFamily):
             return terms
         valid = self._valid(terms)
         return GaussianChainTerms(
-            *zero_padding(valid, (terms.first, terms.second)), zero_padding(valid[1:], terms.cross)
+            zero_padding(valid, terms.first),
+            zero_padding(valid, terms.second),
+            zero_padding(valid[1:], terms.cross),
         )
 
     def _information(self, natural: GaussianChainTerms) -> Information:

@@ -4,7 +4,7 @@ r"""Maps between unconstrained reals and constrained parameters, each with its i
 |---|---|
 | $x > m$ | `softplus` $+ m$ |
 | probabilities | `softmax` with a last logit of 0 (in `categorical`) |
-| symmetric positive definite | $S = \mathrm{diag}(\sigma)\, L L^\top \mathrm{diag}(\sigma)$: scales times a correlation matrix |
+| positive definite | $S = \mathrm{diag}(\sigma)\, L L^\top \mathrm{diag}(\sigma)$: scales, correlations |
 
 A positive definite matrix of size n travels as a vector of n(n+1)/2 reals: first the n that `softplus`
 turns into scales $\sigma$, then the strictly lower entries of a unit lower triangular matrix whose rows,

@@ -1,4 +1,4 @@
-r"""Multivariate normal: $t(x) = (x, x x^\top)$, natural parameters $(\Sigma^{-1}\mu, -\tfrac12\Sigma^{-1})$."""
+r"""Multivariate normal: $t(x) = (x, x x^\top)$, natural $(\Sigma^{-1}\mu, -\tfrac12\Sigma^{-1})$."""
 
 from typing import NamedTuple
 

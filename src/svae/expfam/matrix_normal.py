@@ -10,7 +10,7 @@ $$ \log p(y \mid u, X, \Sigma) = \langle -\tfrac12\Sigma^{-1}, y y^\top\rangle
    - \tfrac12\log|\Sigma| - \tfrac n2 \log 2\pi. $$
 
 The fields of the terms are named after what they pair with, so the natural parameters are sums over
-(pseudo-)observations: $\sum y y^\top$, $\sum y u^\top$, $\sum u u^\top$ and a count.
+(pseudo-)observations: $\sum y y^\top$, $\sum y u^\top$, $\sum u u^\top$ and their number.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class MNIWTerms(NamedTuple):
     output: Float[Array, "*batch n n"]
     cross: Float[Array, "*batch n m"]
     input: Float[Array, "*batch m m"]
-    count: Float[Array, "*batch"]
+    weight: Float[Array, "*batch"]
 
 
 class MNIWParameters(NamedTuple):
@@ -131,12 +131,12 @@ class MatrixNormalInverseWishart(ParameterFamily):
 
     def standard_from_natural(self, natural: MNIWTerms) -> MNIWParameters:
         """S = output - M V M',  M = cross V^-1."""
-        output, cross, input_precision, count = natural
+        output, cross, input_precision, weight = natural
         n, m = cross.shape[-2:]
         input_precision = linalg.symmetrize(input_precision)
         mean = transpose(linalg.solve(input_precision, transpose(cross)))
         scale = linalg.symmetrize(output - matmul(cross, transpose(mean)))
-        return MNIWParameters(scale, mean, input_precision, count - (n + m + 1))
+        return MNIWParameters(scale, mean, input_precision, weight - (n + m + 1))
 
     def standard_from_unconstrained(self, unconstrained: MNIWUnconstrained) -> MNIWParameters:
         """Any reals give valid parameters."""
@@ -173,8 +173,8 @@ class NIWTerms(NamedTuple):
 
     second: Float[Array, "*batch n n"]
     first: Float[Array, "*batch n"]
-    mean_count: Float[Array, "*batch"]
-    count: Float[Array, "*batch"]
+    mean_weight: Float[Array, "*batch"]
+    weight: Float[Array, "*batch"]
 
 
 class NIWParameters(NamedTuple):
@@ -229,10 +229,10 @@ class NormalInverseWishart(ParameterFamily):
 
     def standard_from_natural(self, natural: NIWTerms) -> NIWParameters:
         """m = first / lambda,  S = second - lambda m m'."""
-        second, first, mean_count, count = natural
-        mean = first / mean_count[..., None]
+        second, first, mean_weight, weight = natural
+        mean = first / mean_weight[..., None]
         scale = linalg.symmetrize(second - outer(first, mean))
-        return NIWParameters(scale, mean, mean_count, count - (mean.shape[-1] + 2))
+        return NIWParameters(scale, mean, mean_weight, weight - (mean.shape[-1] + 2))
 
     def standard_from_unconstrained(self, unconstrained: NIWUnconstrained) -> NIWParameters:
         """Any reals give valid parameters."""
@@ -261,8 +261,8 @@ def _regression(standard: NIWParameters) -> MNIWParameters:
 
 
 def _regression_terms(terms: NIWTerms) -> MNIWTerms:
-    return MNIWTerms(terms.second, terms.first[..., None], terms.mean_count[..., None, None], terms.count)
+    return MNIWTerms(terms.second, terms.first[..., None], terms.mean_weight[..., None, None], terms.weight)
 
 
 def _from_regression_terms(terms: MNIWTerms) -> NIWTerms:
-    return NIWTerms(terms.output, terms.cross[..., 0], terms.input[..., 0, 0], terms.count)
+    return NIWTerms(terms.output, terms.cross[..., 0], terms.input[..., 0, 0], terms.weight)

@@ -16,7 +16,7 @@ Which gradient is taken is a value, a `GradientRule`:
 | rule | gradient |
 |---|---|
 | `UNBIASED` | natural gradient of the whole bound |
-| `BIASED` | natural gradient without the part that flows through inference: the update of stochastic variational inference, $\eta_0 + E[t(z)] - \eta$ |
+| `BIASED` | nothing flows through inference: the SVI update, $\eta_0 + E[t(z)] - \eta$ |
 | `PLAIN` | ordinary gradient in the unconstrained coordinates |
 """
 

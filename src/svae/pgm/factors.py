@@ -18,7 +18,7 @@ def normal_log_density(
     theta: NIWTerms, first: Float[Array, "time n"], second: Float[Array, "time n n"]
 ) -> Float[Array, "time *k"]:
     """E log N(z_t; mu_k, Sigma_k)."""
-    constant = theta.mean_count + theta.count - first.shape[-1] / 2 * LOG_2PI
+    constant = theta.mean_weight + theta.weight - first.shape[-1] / 2 * LOG_2PI
     return _pair([(theta.first, first), (theta.second, second)], constant)
 
 
@@ -34,7 +34,7 @@ def transition_log_density(theta: MNIWTerms, chain: GaussianChainTerms) -> Float
         ],
         axis=1,
     )
-    constant = theta.count - first.shape[-1] / 2 * LOG_2PI
+    constant = theta.weight - first.shape[-1] / 2 * LOG_2PI
     pairs = [(theta.output, second[1:]), (theta.cross, output_input), (theta.input, input_input)]
     return _pair(pairs, constant)
 

@@ -1,6 +1,7 @@
 r"""Hidden Markov model with Gaussian states.
 
-$$ k_1 \sim \mathrm{Cat}(\pi_0),\; k_t \sim \mathrm{Cat}(\pi_{k_{t-1}}), \qquad z_t \sim N(\mu_{k_t}, \Sigma_{k_t}) $$
+$$ k_1 \sim \mathrm{Cat}(\pi_0),\; k_t \sim \mathrm{Cat}(\pi_{k_{t-1}}), \qquad
+   z_t \sim N(\mu_{k_t}, \Sigma_{k_t}) $$
 """
 
 from typing import Any, NamedTuple
