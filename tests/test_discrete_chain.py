@@ -280,9 +280,8 @@ def gradient_of_loss(natural, parallel, length=None):
 
 
 @both_forms
-@either_transition
-def test_gradients_of_a_padded_chain(key, shared, parallel):
-    natural, length = random_discrete_chain(key, 6, 3, shared), 4
+def test_gradients_of_a_padded_chain(key, parallel):
+    natural, length = random_discrete_chain(key, 6, 3, shared=False), 4
     expected = gradient_of_loss(cut(natural, length), parallel)
     for garbage in (np.nan, 1e30):
         actual = gradient_of_loss(overwrite_padding(natural, length, garbage), parallel, length)
@@ -424,10 +423,11 @@ def test_agrees_with_a_hidden_markov_model():
 @pytest.mark.parametrize("field", DiscreteChainTerms._fields)
 def test_nan_in_nan_out(key, field, shared, parallel):
     natural = random_discrete_chain(key, 5, 3, shared)
-    bad = natural._replace(**{field: getattr(natural, field).at[2, 1].set(np.nan)})
-    log_partition, stats = infer(bad, parallel)
+    bad = np.array(getattr(natural, field))
+    bad[2, 1] = np.nan
+    log_partition, stats = infer(natural._replace(**{field: jnp.asarray(bad)}), parallel)
     assert np.isnan(log_partition)
-    assert np.all(np.any(np.isnan(stats.node), axis=1))
+    assert np.all(np.any(np.isnan(np.asarray(stats.node)), axis=1))
 
 
 @both_forms

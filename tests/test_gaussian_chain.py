@@ -182,15 +182,15 @@ def gradient_of_loss(natural, parallel, length=None):
 
 
 @both_forms
-@pytest.mark.parametrize("garbage", [np.nan, 1e30])
-def test_gradients_of_a_padded_chain(key, garbage, parallel):
+def test_gradients_of_a_padded_chain(key, parallel):
     time, length = 5, 3
     natural = random_gaussian_chain(key, time, 3)
-    actual = gradient_of_loss(overwrite_padding(natural, length, garbage), parallel, length)
     expected = gradient_of_loss(cut(natural, length), parallel)
-    tree_close(cut(actual, length), expected, rtol=1e-10, atol=1e-10)
-    for field, valid in zip(actual, (length, length, length - 1), strict=True):
-        assert np.all(field[valid:] == 0)
+    for garbage in (np.nan, 1e30):
+        actual = gradient_of_loss(overwrite_padding(natural, length, garbage), parallel, length)
+        tree_close(cut(actual, length), expected, rtol=1e-10, atol=1e-10)
+        for field, valid in zip(actual, (length, length, length - 1), strict=True):
+            assert np.all(field[valid:] == 0)
 
 
 @both_forms
@@ -364,7 +364,9 @@ def test_chain_without_a_density_has_nan_log_partition(key, parallel):
 @pytest.mark.parametrize("field", GaussianChainTerms._fields)
 def test_nan_in_nan_out(key, field, parallel):
     natural = random_gaussian_chain(key, 5, 3)
-    bad = natural._replace(**{field: getattr(natural, field).at[2].set(np.nan)})
+    values = np.array(getattr(natural, field))
+    values[2] = np.nan
+    bad = natural._replace(**{field: jnp.asarray(values)})
     log_partition, stats = infer(bad, parallel)
     assert np.isnan(log_partition)
     assert np.all(np.isnan(stats.first))

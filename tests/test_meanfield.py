@@ -187,13 +187,14 @@ def test_unconverged_sequences_get_no_solve():
     tree_close(capped, light_gradient(model, case, short, Richardson(steps=2, fallback=False)))
 
 
-def test_conjugate_gradients_beat_the_series():
-    model = MODELS["slds"]
-    case = random_case(model)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_conjugate_gradients_beat_the_series(seed):
+    model = MODELS["hmm"]  # slow to converge here, so the series is, too
+    case = random_case(model, seed)
     truth = light_gradient(model, case, TO_THE_END, Unrolled())
     error = lambda adjoint: relative_error(light_gradient(model, case, TO_THE_END, adjoint), truth)
-    assert error(ConjugateGradients(max_steps=6)) < 0.2 * error(Richardson(steps=6, fallback=False))
-    assert error(Richardson(steps=6, fallback=False)) < 0.5 * error(NoSolve())
+    assert error(ConjugateGradients(max_steps=10)) < 0.1 * error(Richardson(steps=10, fallback=False))
+    assert error(Richardson(steps=10, fallback=False)) < 0.5 * error(NoSolve())
 
 
 def explicit_system(key, sizes, strength, converged=True):

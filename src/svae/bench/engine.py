@@ -186,8 +186,15 @@ def table(report: dict[str, Any]) -> str:
                 group = row["group"]
                 lines.append(group)
             lines.append(
-                f"  {row['name']:<36}{1e3 * row['seconds']:>9.3g} ms{row['ratio']:>8.2f}"
+                f"  {row['name']:<36}{in_milliseconds(row['seconds']):>12}{row['ratio']:>8.2f}"
                 f"{row['compile_seconds']:>8.1f} s{row['temp_bytes'] / 2**20:>8.1f} MiB{row['runs']:>6}"
             )
     lines.append(f"dynamax: {report['dynamax']['status']}")
     return "\n".join(lines)
+
+
+def in_milliseconds(seconds: float) -> str:
+    """About three digits."""
+    value = 1e3 * seconds
+    digits = 0 if value >= 100 else 1 if value >= 10 else 3
+    return f"{value:.{digits}f} ms"

@@ -22,12 +22,12 @@ from svae.chains import DiscreteChain, DiscreteChainTerms, GaussianChain, natura
 
 
 class LinearSystem(NamedTuple):
-    """z_1 ~ N(0, I), z_{t+1} ~ N(A z_t, Q), y_t ~ N(z_t, R), and its observations."""
+    """z_1 ~ N(0, I), z_{t+1} ~ N(A z_t, Q), y_t ~ N(z_t, diag(r_t)): an encoder's output, say."""
 
     weights: Float[Array, "n n"]
-    dynamics_noise: Float[Array, "n n"]
-    emission_noise: Float[Array, "n n"]
+    covariance: Float[Array, "n n"]
     emissions: Float[Array, "batch time n"]
+    variances: Float[Array, "batch time n"]
 
 
 class MarkovChain(NamedTuple):
@@ -39,12 +39,12 @@ class MarkovChain(NamedTuple):
 
 
 def linear_problem(key: PRNGKeyArray, batch: int, num_steps: int, latent_dim: int) -> LinearSystem:
-    """Slow decay with random couplings."""
-    weight_key, emission_key = jax.random.split(key)
-    identity = jnp.eye(latent_dim)
+    """Slow decay with random couplings; emissions of varying precision."""
+    weight_key, emission_key, variance_key = jax.random.split(key, 3)
+    identity, shape = jnp.eye(latent_dim), (batch, num_steps, latent_dim)
     weights = 0.9 * identity + 0.1 / latent_dim * jax.random.normal(weight_key, identity.shape)
-    emissions = jax.random.normal(emission_key, (batch, num_steps, latent_dim))
-    return LinearSystem(weights, 0.1 * identity, 0.5 * identity, emissions)
+    variances = jax.random.uniform(variance_key, shape, minval=0.2, maxval=1.0)
+    return LinearSystem(weights, 0.1 * identity, jax.random.normal(emission_key, shape), variances)
 
 
 def markov_problem(key: PRNGKeyArray, batch: int, num_steps: int, num_states: int) -> MarkovChain:
@@ -57,30 +57,22 @@ def markov_problem(key: PRNGKeyArray, batch: int, num_steps: int, num_states: in
 
 def our_smoother(system: LinearSystem, parallel: bool) -> tuple[Array, Array]:
     """Means and second moments."""
-    size = system.weights.shape[0]
+    precision = linalg.inverse(system.covariance)
+    forward = linalg.matmul(linalg.transpose(system.weights), precision)
+    initial = jnp.eye(len(precision)), jnp.zeros(len(precision))
 
-    def each(x: Array, count: int) -> Array:
-        return jnp.broadcast_to(x, (count, *x.shape))
-
-    def smooth(emissions: Float[Array, "time n"]) -> tuple[Array, Array]:
-        steps = len(emissions)
-        precision, emission_precision = map(linalg.inverse, (system.dynamics_noise, system.emission_noise))
-        forward = linalg.matmul(linalg.transpose(system.weights), precision)
+    def smooth(emissions: Float[Array, "time n"], variances: Float[Array, "time n"]) -> tuple[Array, Array]:
+        links = len(emissions) - 1
+        matrices = linalg.matmul(forward, system.weights), forward, precision
+        transition = [jnp.broadcast_to(matrix, (links, *matrix.shape)) for matrix in matrices]
+        shift = jnp.zeros((links, len(precision)))
         natural = natural_from_potentials(
-            jnp.eye(size),
-            jnp.zeros(size),
-            each(linalg.matmul(forward, system.weights), steps - 1),
-            each(forward, steps - 1),
-            each(precision, steps - 1),
-            jnp.zeros((steps - 1, size)),
-            jnp.zeros((steps - 1, size)),
-            each(emission_precision, steps),
-            linalg.matmul(emissions, emission_precision),
+            *initial, *transition, shift, shift, diagonal(1 / variances), emissions / variances
         )
         stats = GaussianChain(parallel=parallel).expected_stats(natural)
         return stats.first, stats.second
 
-    return jax.vmap(smooth)(system.emissions)
+    return jax.vmap(smooth)(system.emissions, system.variances)
 
 
 def dynamax_smoother(system: LinearSystem, parallel: bool) -> tuple[Array, Array]:
@@ -88,14 +80,20 @@ def dynamax_smoother(system: LinearSystem, parallel: bool) -> tuple[Array, Array
     from dynamax.linear_gaussian_ssm import lgssm_smoother, parallel_lgssm_smoother
     from dynamax.linear_gaussian_ssm.inference import make_lgssm_params
 
-    size = system.weights.shape[0]
-    identity = jnp.eye(size)
-    parameters = make_lgssm_params(
-        jnp.zeros(size), identity, system.weights, system.dynamics_noise, identity, system.emission_noise
-    )
+    identity = jnp.eye(len(system.weights))
+    known = jnp.zeros(len(identity)), identity, system.weights, system.covariance, identity
     smoother = parallel_lgssm_smoother if parallel else lgssm_smoother
-    posterior = jax.vmap(partial(smoother, parameters))(system.emissions)
-    return posterior.smoothed_means, posterior.smoothed_covariances
+
+    def smooth(emissions: Float[Array, "time n"], variances: Float[Array, "time n"]) -> tuple[Array, Array]:
+        posterior = smoother(make_lgssm_params(*known, diagonal(variances)), emissions)
+        return posterior.smoothed_means, posterior.smoothed_covariances
+
+    return jax.vmap(smooth)(system.emissions, system.variances)
+
+
+def diagonal(vectors: Float[Array, "time n"]) -> Float[Array, "time n n"]:
+    """Diagonal matrices."""
+    return vectors[:, :, None] * jnp.eye(vectors.shape[-1])[None]
 
 
 def our_marginals(chain: MarkovChain, parallel: bool) -> tuple[Array, Array]:

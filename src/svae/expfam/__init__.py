@@ -12,6 +12,7 @@ from svae.expfam.family import Product as Product
 from svae.expfam.family import Terms as Terms
 from svae.expfam.family import add as add
 from svae.expfam.family import inner as inner
+from svae.expfam.family import zeros_for_none as zeros_for_none
 from svae.expfam.gaussian import LOG_2PI as LOG_2PI
 from svae.expfam.gaussian import Gaussian as Gaussian
 from svae.expfam.gaussian import GaussianParameters as GaussianParameters

@@ -26,6 +26,12 @@ def add(a: Terms, b: Terms, scale: Any = 1.0) -> Terms:
     return jax.tree.map(lambda x, y: x + scale * y, a, b)
 
 
+def zeros_for_none(like: Terms, cotangents: Terms) -> Terms:
+    """Cotangents in full: what nothing depends on comes as None from equinox's custom rules."""
+    fill = lambda x, bar: jnp.zeros_like(x) if bar is None else bar
+    return jax.tree.map(fill, like, cotangents, is_leaf=lambda x: x is None)
+
+
 def inner(a: Terms, b: Terms) -> Float[Array, ""]:
     """The pairing of a natural parameter with expected statistics, summed over everything."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from svae.expfam.family import ParameterFamily, Terms, add, inner
+from svae.expfam.family import ParameterFamily, Terms, add, inner, zeros_for_none
 
 
 class GradientRule(NamedTuple):
@@ -99,12 +99,7 @@ def _forward(perturbed, unconstrained, family):
 def _backward(standard, stats_bar, perturbed, unconstrained, family):
     del perturbed, unconstrained
     natural = family.natural_from_standard(standard)
-    gradient = jax.tree.map(
-        lambda n, bar: jnp.zeros_like(n) if bar is None else bar,
-        natural,
-        stats_bar,
-        is_leaf=lambda x: x is None,
-    )
+    gradient = zeros_for_none(natural, stats_bar)
     # Two short steps instead of one jvp of the composed inverse: the second starts from the standard
     # parameters at hand, which recomputing from the natural ones could lose to cancellation.
     _, gradient = jax.jvp(family.standard_from_natural, (natural,), (gradient,))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from svae.expfam.family import ExponentialFamily, Terms, add
+from svae.expfam.family import ExponentialFamily, Terms, add, zeros_for_none
 
 
 @eqx.filter_custom_vjp
@@ -38,14 +38,8 @@ def _backward(residuals, cotangents, perturbed, natural, family):
     del perturbed, natural, family
     stats, jacobian = residuals
     log_partition_bar, stats_bar = cotangents
-    zeros = jax.tree.map(jnp.zeros_like, stats)
-    stats_bar = jax.tree.map(lambda z, bar: z if bar is None else bar, zeros, stats_bar, is_leaf=_is_none)
-    gradient = jacobian(stats_bar)
+    gradient = jacobian(zeros_for_none(stats, stats_bar))
     return gradient if log_partition_bar is None else add(gradient, stats, log_partition_bar)
-
-
-def _is_none(x) -> bool:
-    return x is None
 
 
 def linearize(

@@ -2,10 +2,9 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import lax
 
-from svae.expfam import Terms, add, linearize
+from svae.expfam import Terms, add, linearize, zeros_for_none
 from svae.meanfield.adjoints import Adjoint, ImplicitAdjoint, LinearSystem, Richardson, Unrolled
 from svae.meanfield.problem import Blocks, Problem, messages
 from svae.meanfield.solver import CoordinateAscent, Solution, ascend, ascend_unrolled, infer_exactly
@@ -54,13 +53,9 @@ def _forward(perturbed, sources, problem, start, solver, adjoint):
 def _backward(solution, cotangents, perturbed, sources, problem, start, solver, adjoint):
     del perturbed, start, solver
     theta, _ = sources
-    is_none = lambda x: x is None
-    filled = lambda like, bar: jax.tree.map(
-        lambda x, b: jnp.zeros_like(x) if b is None else b, like, bar, is_leaf=is_none
-    )
-    natural_bar = filled(solution.naturals, cotangents.naturals)
-    stats_bar = filled(solution.stats, cotangents.stats)
-    log_partition_bar = filled(solution.log_partitions, cotangents.log_partitions)
+    natural_bar = zeros_for_none(solution.naturals, cotangents.naturals)
+    stats_bar = zeros_for_none(solution.stats, cotangents.stats)
+    log_partition_bar = zeros_for_none(solution.log_partitions, cotangents.log_partitions)
     natural_bar = tuple(map(add, natural_bar, solution.stats, log_partition_bar))
 
     system = linear_system(problem, theta, solution)
