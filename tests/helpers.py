@@ -41,7 +41,7 @@ def random_spd(key, size, batch=()):
 
 def _random_spd(rng, size, batch):
     x = rng.normal(size=(*batch, size, 2 * size + 2))
-    return x @ np.swapaxes(x, -1, -2) / (2 * size + 2)
+    return x @ np.swapaxes(x, -1, -2) / (2 * size + 2) + 0.2 * np.eye(size)
 
 
 def random_gaussian_chain(key, time, size, observed=None):

@@ -2,7 +2,8 @@
 
 The model is a switching linear dynamical system. A *sweep* updates both of its blocks once. A *gradient
 step* is all of training but the networks: the posterior of the parameters, inference with a fixed number
-of sweeps, a sample, the loss, and its gradient with respect to the parameters and the potentials.
+of sweeps, a sample, the loss, and its gradient with respect to the parameters and the potentials. The
+backward pass takes as many steps as there were sweeps (conjugate gradients: at most).
 """
 
 import importlib.util
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from svae.bench.setting import Setting
-from svae.bench.timing import Program, Say, Timing, compile_program, machine, time_in_turns
+from svae.bench.timing import Program, Say, Timing, compile_program, load_average, machine, time_in_turns
 from svae.expfam import Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, ConjugateGradients, CoordinateAscent, Richardson, Unrolled
 from svae.meanfield.problem import sweep
@@ -129,12 +130,13 @@ def run(setting: Setting, say: Say, compare: bool = True) -> dict[str, Any]:
     `rows` are timings with `ratio`, the time relative to the first of the same group. `dynamax` holds
     the comparison of the chains, or says why there is none.
     """
+    load = load_average()
     dynamax = compare_with_dynamax(setting, say) if compare else {"status": "not asked for", "rows": []}
     compiled = [compile_program(program, say) for program in programs(setting)]
     timings = time_in_turns(compiled, setting.repeats, setting.budget, say)
     return {
         "setting": setting._asdict(),
-        "machine": machine(),
+        "machine": machine() | {"load before": load},
         "rows": with_ratios(timings),
         "dynamax": dynamax,
     }

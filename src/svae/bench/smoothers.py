@@ -64,10 +64,10 @@ def our_smoother(system: LinearSystem, parallel: bool) -> tuple[Array, Array]:
     def smooth(emissions: Float[Array, "time n"], variances: Float[Array, "time n"]) -> tuple[Array, Array]:
         links = len(emissions) - 1
         matrices = linalg.matmul(forward, system.weights), forward, precision
-        transition = [jnp.broadcast_to(matrix, (links, *matrix.shape)) for matrix in matrices]
-        shift = jnp.zeros((links, len(precision)))
+        before, across, after = (jnp.broadcast_to(matrix, (links, *matrix.shape)) for matrix in matrices)
+        none = jnp.zeros((links, len(precision)))
         natural = natural_from_potentials(
-            *initial, *transition, shift, shift, diagonal(1 / variances), emissions / variances
+            *initial, before, across, after, none, none, diagonal(1 / variances), emissions / variances
         )
         stats = GaussianChain(parallel=parallel).expected_stats(natural)
         return stats.first, stats.second

@@ -86,6 +86,11 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
+def load_average() -> float | None:
+    """How many processes have been busy over the last minute, where the system tells."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+
+
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
     return {
