@@ -11,3 +11,10 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs():
+    """Each compiled program holds memory maps, of which a process may have only so many (65,530)."""
+    yield
+    jax.clear_caches()
