@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae import checks, linalg
 from svae.chains import FORBIDDEN, GaussianChainTerms, Length
@@ -120,6 +120,18 @@ class GraphicalModel(eqx.Module):
         solution = fixed_point(problem, theta, potentials, start, solver, adjoint)
         kl = local_kl(problem, posterior.stats, solution.posterior)
         return Inference(solution, kl, surrogate(problem, posterior.stats, potentials, solution.posterior))
+
+    def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"] | None:
+        """q(k_t) of each step; None for models without discrete states."""
+        return None
+
+    def most_likely_states(self, solution: Solution, length: Length = None) -> Int[Array, "time"]:
+        """The discrete states of highest posterior probability, step by step."""
+        raise TypeError(f"{type(self).__name__} has no discrete states")
+
+    def frame_states(self, states: Int[Array, "*batch chain"]) -> Int[Array, "*batch time"]:
+        """One state for each step, from one for each link of the discrete chain."""
+        return states
 
     def sample(self, key: PRNGKeyArray, solution: Solution, length: Length = None) -> tuple:
         """Latent variables drawn from q(z), one value for each block."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from svae.chains import DiscreteChain, DiscreteChainTerms, IndependentSteps, Length
 from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms
-from svae.meanfield import Blocks
+from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_markov, sample_normal
 from svae.pgm.factors import markov_energy, normal_log_density
@@ -83,6 +83,14 @@ class HMM(GraphicalModel):
         scores = emission_scores(theta.emission, z)
         _, states = self.blocks(length)
         return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
+
+    def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
+        """Marginals of the chain."""
+        return stats[1].node
+
+    def most_likely_states(self, solution: Solution, length: Length = None) -> Int[Array, "time"]:
+        """Viterbi's path."""
+        return self.blocks(length)[1].most_likely_path(solution.naturals[1])
 
     def generate(self, key: PRNGKeyArray, parameters: HMMGlobals, num_steps: int) -> tuple[Array, Array]:
         """Emissions, and the states behind them."""

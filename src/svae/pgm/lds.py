@@ -29,10 +29,11 @@ class LDSGlobals(NamedTuple):
 
 
 class LDS(GraphicalModel):
-    """A linear dynamical system with unknown parameters."""
+    """A linear dynamical system with unknown parameters; `innovation` as in `SLDS`."""
 
     latent_dim: int = eqx.field(static=True)
     parallel: bool = eqx.field(default=False, static=True)
+    innovation: float | None = eqx.field(default=None, static=True)
 
     @property
     def family(self) -> Product:
@@ -42,13 +43,13 @@ class LDS(GraphicalModel):
     def prior(self) -> LDSGlobals:
         """Weak, centred on slow decay."""
         initial = priors.niw(jnp.zeros(self.latent_dim))
-        dynamics = priors.mniw(priors.dynamics_mean(self.latent_dim))
+        dynamics = priors.mniw(priors.dynamics_mean(self.latent_dim), innovation=self.innovation)
         return self.family.natural_from_standard(LDSGlobals(initial, dynamics))
 
     def initial(self, key: PRNGKeyArray) -> LDSGlobals:
         """Slow decay with small random couplings."""
         initial = priors.niw(jnp.zeros(self.latent_dim), priors.GUESS)
-        dynamics = priors.random_dynamics(key, (), self.latent_dim)
+        dynamics = priors.random_dynamics(key, (), self.latent_dim, self.innovation)
         return self.family.natural_from_standard(LDSGlobals(initial, dynamics))
 
     def blocks(self, length: Length) -> tuple:

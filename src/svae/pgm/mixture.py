@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from svae.chains import IndependentSteps, Length
 from svae.expfam import (
@@ -21,7 +21,7 @@ from svae.expfam import (
     Product,
     Terms,
 )
-from svae.meanfield import Blocks
+from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_normal
 from svae.pgm.factors import normal_log_density
@@ -81,6 +81,14 @@ class GaussianMixture(GraphicalModel):
         scores = k.one_hot + emission_scores(theta.emission, z) + theta.weights.log_probability[None]
         _, states = self.blocks(length)
         return jax.tree.map(jnp.zeros_like, z), states.expected_stats(CategoricalTerms(scores))
+
+    def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
+        """The component of each step."""
+        return stats[1].one_hot
+
+    def most_likely_states(self, solution: Solution, length: Length = None) -> Int[Array, "time"]:
+        """Step by step."""
+        return jnp.argmax(solution.stats[1].one_hot, axis=-1)
 
     def generate(self, key: PRNGKeyArray, parameters: MixtureGlobals, num_steps: int) -> tuple[Array, Array]:
         """Independent draws, and their states."""

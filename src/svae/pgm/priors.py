@@ -24,19 +24,24 @@ def dynamics_mean(latent_dim: int) -> Float[Array, "n m"]:
     return PERSISTENCE * jnp.eye(latent_dim, latent_dim + 1)
 
 
-def mniw(mean: Float[Array, "*k n m"], confidence: float = WEAK) -> MNIWParameters:
-    """Dynamics around `mean`, with prior scale n I and n + 2 degrees of freedom."""
+def mniw(
+    mean: Float[Array, "*k n m"], confidence: float = WEAK, innovation: float | None = None
+) -> MNIWParameters:
+    """Dynamics around `mean`, with n + 2 degrees of freedom and E Sigma = `innovation` I (n I if None)."""
     states, (n, m) = mean.shape[:-2], mean.shape[-2:]
-    scale = jnp.broadcast_to(n * jnp.eye(n), (*states, n, n))
+    variance = n if innovation is None else innovation
+    scale = jnp.broadcast_to(variance * jnp.eye(n), (*states, n, n))
     precision = jnp.broadcast_to(confidence * jnp.eye(m), (*states, m, m))
     return MNIWParameters(scale, mean, precision, jnp.full(states, n + 2.0))
 
 
-def random_dynamics(key: PRNGKeyArray, states: tuple[int, ...], latent_dim: int) -> MNIWParameters:
+def random_dynamics(
+    key: PRNGKeyArray, states: tuple[int, ...], latent_dim: int, innovation: float | None = None
+) -> MNIWParameters:
     """A first guess: 0.9 on the diagonal, small random weights elsewhere."""
     base = jnp.broadcast_to(dynamics_mean(latent_dim), (*states, latent_dim, latent_dim + 1))
     noise = SPREAD * jax.random.normal(key, base.shape)
-    return mniw(jnp.where(base == 0, noise, base), GUESS)
+    return mniw(jnp.where(base == 0, noise, base), GUESS, innovation)
 
 
 def sticky_rows(num_states: int, stay: float, move: float) -> DirichletParameters:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from svae.chains import DiscreteChain, DiscreteChainTerms, GaussianChain, Length
 from svae.expfam import (
@@ -23,7 +23,7 @@ from svae.expfam import (
     Product,
     Terms,
 )
-from svae.meanfield import Blocks
+from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import (
     GraphicalModel,
@@ -49,7 +49,8 @@ class SLDSGlobals(NamedTuple):
 class SLDS(GraphicalModel):
     """A switching linear dynamical system with unknown parameters.
 
-    `stay` and `move` are the prior's pseudo-counts for keeping and for changing the state.
+    `stay` and `move` are the prior's pseudo-counts for keeping and for changing the state, `innovation`
+    is its idea of the variance of a step (the latent dimension, if None).
     """
 
     num_states: int = eqx.field(static=True)
@@ -57,6 +58,7 @@ class SLDS(GraphicalModel):
     parallel: bool = eqx.field(default=False, static=True)
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
+    innovation: float | None = eqx.field(default=None, static=True)
 
     @property
     def family(self) -> Product:
@@ -71,7 +73,7 @@ class SLDS(GraphicalModel):
         )
         standard = SLDSGlobals(
             priors.niw(jnp.zeros(self.latent_dim)),
-            priors.mniw(mean),
+            priors.mniw(mean, innovation=self.innovation),
             priors.flat(self.num_states, 0.1),
             priors.sticky_rows(self.num_states, self.stay, self.move),
         )
@@ -81,7 +83,7 @@ class SLDS(GraphicalModel):
         """Different random couplings for each state."""
         standard = SLDSGlobals(
             priors.niw(jnp.zeros(self.latent_dim), priors.GUESS),
-            priors.random_dynamics(key, (self.num_states,), self.latent_dim),
+            priors.random_dynamics(key, (self.num_states,), self.latent_dim, self.innovation),
             priors.flat(self.num_states, 1.01),
             priors.sticky_rows(self.num_states, 1.01, 0.91),
         )
@@ -121,6 +123,20 @@ class SLDS(GraphicalModel):
         states = sample_markov(state_key, parameters.start, parameters.transition, num_steps - 1)
         ruled = [x[states] for x in parameters.dynamics]
         return sample_dynamics(path_key, first, *ruled), states
+
+    def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
+        """The first step has the state of the first transition."""
+        probability = stats[1].node
+        return jnp.concatenate([probability[:1], probability])
+
+    def most_likely_states(self, solution: Solution, length: Length = None) -> Int[Array, "time"]:
+        """Viterbi's path."""
+        states = self.blocks(length)[1]
+        return self.frame_states(states.most_likely_path(solution.naturals[1]))
+
+    def frame_states(self, states: Int[Array, "*batch chain"]) -> Int[Array, "*batch time"]:
+        """The first step has the state of the first transition."""
+        return jnp.concatenate([states[..., :1], states], axis=-1)
 
     def _no_states(self, num_steps: int, dtype) -> DiscreteChainTerms:
         size = self.num_states

@@ -1,0 +1,156 @@
+"""Fitting: laps over batches of sequences, and moves between laps until none helps any more."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from svae.arhmm import moves
+from svae.arhmm.local import Sequences, SequenceStats, pad
+from svae.arhmm.model import Fit, Prior, global_step, refine
+
+
+class Effort(NamedTuple):
+    """How long to try."""
+
+    max_laps: int = 50
+    batch_size: int = 25
+    births: int = 3  # attempts after each lap
+    shortest_birth: int = 20  # frames of one state that may be cut in two
+    patience: int = 3  # laps in a row without an accepted move that end the search
+    tolerance: float = 1e-6  # nats per frame that a lap must gain to count as progress
+    restarts: int = 1  # the best of so many fits is kept
+
+
+def fit_arhmm(
+    series: list[Float[ndarray, "time n"]],
+    prior: Prior,
+    num_states: int,
+    *,
+    seed: int = 0,
+    effort: Effort | None = None,
+    report: Callable[[int, Fit], None] = lambda lap, fit: None,
+) -> Fit:
+    """The posterior of an AR-HMM, starting from `num_states` states and keeping as many as data support.
+
+    `series` may differ in length; NaN marks missing frames. `report` is called after each lap.
+    """
+    effort = Effort() if effort is None else effort
+    _check(series, prior, num_states)
+    sequences = pad(series)
+    fits = []
+    for child in np.random.SeedSequence(seed).spawn(effort.restarts):
+        fits.append(_fit_once(prior, sequences, num_states, np.random.default_rng(child), effort, report))
+    return max(fits, key=lambda fit: fit.elbo)
+
+
+def _check(series: list[ndarray], prior: Prior, num_states: int) -> None:
+    n = prior.regression.mean.shape[0]
+    if num_states < 1:
+        raise ValueError(f"num_states must be at least 1, got {num_states}")
+    if not series:
+        raise ValueError("series is empty: the AR-HMM needs at least one sequence")
+    for i, x in enumerate(series):
+        if x.ndim != 2 or x.shape[1] != n:
+            raise ValueError(f"series[{i}] must have shape (time, {n}), got {x.shape}")
+        if len(x) < 2:
+            raise ValueError(f"series[{i}] has {len(x)} frames; an auto-regression needs at least 2")
+
+
+def _fit_once(
+    prior: Prior,
+    sequences: Sequences,
+    num_states: int,
+    rng: np.random.Generator,
+    effort: Effort,
+    report: Callable[[int, Fit], None],
+) -> Fit:
+    everyone = np.arange(len(sequences))
+    fit = refine(prior, sequences, random_blocks(prior, sequences, num_states, rng), everyone)
+    enough = effort.tolerance * sequences.valid.sum()
+    failed: set = set()
+    idle = 0
+    for number in range(effort.max_laps):
+        before = fit
+        fit = lap(prior, sequences, fit, effort.batch_size)
+        fit = moves.sort_states(prior, fit)
+        if number > 0:
+            for move in (_births, _merges, _deletes):
+                fit = move(prior, sequences, fit, rng, effort, failed)
+        report(number, fit)
+        idle = 0 if fit.posterior.num_states != before.posterior.num_states else idle + 1
+        if idle >= effort.patience and fit.elbo - before.elbo < enough:
+            break
+    return fit
+
+
+def random_blocks(
+    prior: Prior, sequences: Sequences, num_states: int, rng: np.random.Generator, size: int = 20
+) -> Fit:
+    """Each state starts as the regression of one short run of frames."""
+    lengths = sequences.valid.sum(axis=1)
+    stats = np.zeros((len(sequences), num_states, sequences.features.shape[2]))
+    for k in range(num_states):
+        i = rng.choice(len(sequences), p=lengths / lengths.sum())
+        start = rng.integers(max(1, lengths[i] - size + 1))
+        stats[i, k] += sequences.features[i, start : start + size].sum(axis=0)
+    states = np.zeros((len(sequences), num_states))
+    nothing = SequenceStats(stats, states, states[:, :, None] * states[:, None], np.zeros(len(sequences)))
+    return global_step(prior, nothing)
+
+
+def lap(prior: Prior, sequences: Sequences, fit: Fit, batch_size: int) -> Fit:
+    """Visit all sequences once, with a global step after each batch (memoized inference)."""
+    for start in range(0, len(sequences), batch_size):
+        fit = refine(prior, sequences, fit, np.arange(start, min(start + batch_size, len(sequences))))
+    return fit
+
+
+# What failed rests until the masses of its states have changed by a per cent or so: `failed` holds their
+# logarithms, rounded. States have no other name that would survive a merge or a new order.
+
+
+def _names(fit: Fit) -> list[float]:
+    return [round(float(x), 2) for x in np.log(np.maximum(fit.stats.total().usage, 1e-10))]
+
+
+def _births(prior: Prior, sequences: Sequences, fit: Fit, rng, effort: Effort, failed: set) -> Fit:
+    runs = moves.runs_of_states(sequences, fit, effort.shortest_birth)
+    for i in rng.permutation(len(runs))[: effort.births]:
+        born = moves.birth(prior, sequences, fit, runs[i])
+        if born is not None:
+            return born
+    return fit
+
+
+def _merges(prior: Prior, sequences: Sequences, fit: Fit, rng, effort: Effort, failed: set) -> Fit:
+    while True:
+        names = _names(fit)
+        for pair in moves.merge_candidates(prior, fit):
+            name = ("merge", *sorted(names[k] for k in pair))
+            if name in failed:
+                continue
+            merged = moves.merge(prior, sequences, fit, *pair)
+            if merged is not None:
+                fit = merged
+                break
+            failed.add(name)
+        else:
+            return fit
+
+
+def _deletes(prior: Prior, sequences: Sequences, fit: Fit, rng, effort: Effort, failed: set) -> Fit:
+    for k in reversed(range(fit.posterior.num_states)):  # the least used is the last
+        if not 0 < k < fit.posterior.num_states:
+            continue
+        name = ("delete", _names(fit)[k])
+        if name in failed:
+            continue
+        without = moves.delete(prior, sequences, fit, k)
+        if without is None:
+            failed.add(name)
+        else:
+            fit = without
+    return fit

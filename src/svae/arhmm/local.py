@@ -1,0 +1,153 @@
+"""The states of sequences, given regressions and transitions: forward-backward, all sequences at once."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from svae.arhmm.emissions import outer_features
+
+
+class Sequences(NamedTuple):
+    """Transitions of several sequences, padded: frame by frame, outputs given inputs."""
+
+    features: Float[ndarray, "sequences time size"]  # sufficient statistics; zero where unknown
+    valid: Bool[ndarray, "sequences time"]  # not padding
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def select(self, which: Int[ndarray, "some"]) -> "Sequences":
+        """Some of the sequences, without padding that all of them have."""
+        time = int(self.valid[which].sum(axis=1).max(initial=0))
+        return Sequences(self.features[which, :time], self.valid[which, :time])
+
+
+class SequenceStats(NamedTuple):
+    """What the states of each sequence add to the whole; `entropy` is that of q(states)."""
+
+    regression: Float[ndarray, "sequences k size"]
+    start: Float[ndarray, "sequences k"]
+    counts: Float[ndarray, "sequences k k"]
+    entropy: Float[ndarray, "sequences"]
+
+    @property
+    def usage(self) -> Float[ndarray, "sequences k"]:
+        """Expected number of frames in each state."""
+        return self.start + self.counts.sum(axis=1)
+
+    def total(self) -> "SequenceStats":
+        """Summed over sequences."""
+        return SequenceStats(*(x.sum(axis=0) for x in self))
+
+    def replaced(self, which: Int[ndarray, "some"], new: "SequenceStats") -> "SequenceStats":
+        """With the statistics of some sequences exchanged."""
+        result = SequenceStats(*(x.copy() for x in self))
+        for old, x in zip(result, new, strict=True):
+            old[which] = x
+        return result
+
+    def mapped(self, mapping: Float[ndarray, "k j"]) -> "SequenceStats":
+        """With states renamed, merged, dropped or added: state k's statistics go to mapping[k]."""
+        return SequenceStats(
+            np.einsum("kj,sku->sju", mapping, self.regression, optimize=True),
+            self.start @ mapping,
+            mapping.T @ self.counts @ mapping,
+            self.entropy,
+        )
+
+
+def pad(series: list[Float[ndarray, "time n"]]) -> Sequences:
+    """Transitions from each frame to the next; those next to missing frames say nothing."""
+    time, n = max(len(x) for x in series) - 1, series[0].shape[1]
+    size = n * n + n * (n + 1) + (n + 1) ** 2 + 1
+    features = np.zeros((len(series), time, size))
+    valid = np.zeros((len(series), time), bool)
+    for i, x in enumerate(series):
+        inputs = np.concatenate([x[:-1], np.ones((len(x) - 1, 1))], axis=1)
+        rows = outer_features(x[1:], inputs)
+        known = np.isfinite(rows).all(axis=1)
+        features[i, : len(rows)][known] = rows[known]
+        valid[i, : len(rows)] = True
+    return Sequences(features, valid)
+
+
+class Smoothed(NamedTuple):
+    """State probabilities at each step, expected transitions, and the log-evidence of each sequence."""
+
+    probability: Float[ndarray, "sequences time k"]
+    counts: Float[ndarray, "sequences k k"]
+    log_evidence: Float[ndarray, "sequences"]
+
+
+def forward_backward(
+    scores: Float[ndarray, "sequences time k"],
+    valid: Bool[ndarray, "sequences time"],
+    log_start: Float[ndarray, "k"],
+    log_rows: Float[ndarray, "k k"],
+) -> Smoothed:
+    """Scaled probabilities; `scores` are log-likelihoods, the other two log-weights."""
+    time = scores.shape[1]
+    highest = scores.max(axis=2)
+    likelihood = np.exp(scores - highest[:, :, None])
+    rows = np.exp(log_rows)
+
+    forward, scale = np.empty_like(scores), np.ones(scores.shape[:2])
+    message = np.exp(log_start)[None] * likelihood[:, 0]
+    for t in range(time):
+        if t:
+            message = np.where(valid[:, t, None], (forward[:, t - 1] @ rows) * likelihood[:, t], forward[:, t - 1])
+        total = message.sum(axis=1)
+        scale[:, t] = np.where(valid[:, t], total, 1.0)
+        forward[:, t] = message / scale[:, t, None]
+    tiny = np.finfo(float).tiny
+    evidence = np.sum(np.where(valid, np.log(np.maximum(scale, tiny)) + highest, 0), axis=1)
+
+    # weight_t = likelihood_t * backward_t / scale_t, so that pairs are forward_{t-1} * rows * weight_t
+    backward, weight = np.ones_like(scores[:, 0]), np.zeros_like(scores)
+    for t in range(time - 1, 0, -1):
+        weight[:, t] = np.where(valid[:, t, None], likelihood[:, t] * backward / scale[:, t, None], 0)
+        backward = np.where(valid[:, t, None], weight[:, t] @ rows.T, backward)
+    probability = np.empty_like(scores)
+    probability[:, 0] = forward[:, 0] * backward
+    probability[:, 1:] = (forward[:, :-1] @ rows) * weight[:, 1:]
+    counts = rows * np.einsum("bti,btj->bij", forward[:, :-1], weight[:, 1:], optimize=True)
+    return Smoothed(probability, counts, evidence)
+
+
+def most_likely_path(
+    scores: Float[ndarray, "time k"], log_start: Float[ndarray, "k"], log_rows: Float[ndarray, "k k"]
+) -> Int[ndarray, "time"]:
+    """Viterbi's path of one sequence."""
+    best, came_from = log_start + scores[0], []
+    for score in scores[1:]:
+        arrivals = best[:, None] + log_rows
+        came_from.append(arrivals.argmax(axis=0))
+        best = arrivals.max(axis=0) + score
+    path = [int(best.argmax())]
+    for pointer in reversed(came_from):
+        path.append(int(pointer[path[-1]]))
+    return np.array(path[::-1])
+
+
+def sequence_stats(
+    sequences: Sequences,
+    natural: Float[ndarray, "k size"],
+    log_start: Float[ndarray, "k"],
+    log_rows: Float[ndarray, "k k"],
+) -> tuple[SequenceStats, Float[ndarray, "sequences time k"]]:
+    """The local step: statistics of the states that the globals imply, and their probabilities."""
+    scores = sequences.features @ natural.T
+    smoothed = forward_backward(scores, sequences.valid, log_start, log_rows)
+    probability = np.where(sequences.valid[:, :, None], smoothed.probability, 0)
+    start = probability[:, 0]
+    # H[q] = log Z - <natural, statistics>
+    energy = (
+        np.sum(probability * scores, axis=(1, 2))
+        + start @ log_start
+        + np.sum(smoothed.counts * log_rows, axis=(1, 2))
+    )
+    regression = np.swapaxes(probability, 1, 2) @ sequences.features
+    stats = SequenceStats(regression, start, smoothed.counts, smoothed.log_evidence - energy)
+    return stats, probability

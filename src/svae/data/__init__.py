@@ -1,0 +1,23 @@
+"""Data: recordings in memory and in files, windows, scaling, built-in sets and a description.
+
+`as_recordings` accepts whatever users have; everything else works on its result.
+"""
+
+from svae.data.audio import chunks as chunks
+from svae.data.audio import power_spectrogram as power_spectrogram
+from svae.data.audio import trim as trim
+from svae.data.convert import as_recordings as as_recordings
+from svae.data.description import Channel as Channel
+from svae.data.description import Description as Description
+from svae.data.description import describe as describe
+from svae.data.errors import DataError as DataError
+from svae.data.files import load as load
+from svae.data.mocap import mocap6 as mocap6
+from svae.data.recordings import Recording as Recording
+from svae.data.recordings import Recordings as Recordings
+from svae.data.recordings import Skeleton as Skeleton
+from svae.data.scaling import Standardizer as Standardizer
+from svae.data.synthetic import laplacian as laplacian
+from svae.data.windowing import Windows as Windows
+from svae.data.windowing import stitch as stitch
+from svae.data.windowing import windows as windows

@@ -1,0 +1,146 @@
+"""`load`: recordings from a file, a folder of files, or the name of a built-in set."""
+
+import inspect
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from svae.data.arrays import read_npy, read_npz
+from svae.data.audio import read_audio
+from svae.data.bvh import read_bvh
+from svae.data.convert import with_rate
+from svae.data.deeplabcut import (
+    is_deeplabcut_csv,
+    is_deeplabcut_h5,
+    read_deeplabcut_csv,
+    read_deeplabcut_h5,
+)
+from svae.data.errors import DataError
+from svae.data.hdf5 import read_hdf5
+from svae.data.joining import join
+from svae.data.mocap import mocap6
+from svae.data.recordings import Recordings, require_usable
+from svae.data.synthetic import laplacian
+from svae.data.tables import read_csv, read_parquet
+
+Reader = Callable[..., Recordings]
+
+READERS: dict[str, Reader] = {
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+    ".wav": read_audio,
+    ".flac": read_audio,
+    ".bvh": read_bvh,
+}
+ENDINGS = ", ".join(READERS)
+
+
+def _synthetic(num_sequences: int = 20, length: int = 250, seed: int = 0) -> Recordings:
+    return laplacian(num_sequences, length, seed)
+
+
+BUILT_IN: dict[str, Reader] = {"mocap6": mocap6, "synthetic": _synthetic, "laplacian": _synthetic}
+
+# What readers and the libraries beneath them raise at a file that is broken.
+BROKEN = (OSError, ValueError, RuntimeError, KeyError, EOFError, IndexError, zipfile.BadZipFile)
+
+
+def load(
+    path: str | PathLike[str], *, rate: float | None = None, min_length: int = 2, **options: Any
+) -> Recordings:
+    """Recordings from a file, from all files of a folder, or a built-in set (mocap6, synthetic).
+
+    The ending of the name tells the format; `options` are those of its reader: see `read_csv`,
+    `read_audio`, `read_bvh`, `read_deeplabcut_csv`. A folder holds one format; its files are read in the
+    order of their names, and files of unknown endings are left alone. `rate` (frames per second) is for
+    files that do not tell theirs.
+    """
+    place = Path(path)
+    if place.is_dir():
+        recordings = _load_folder(place, options)
+    elif place.exists():
+        recordings = _load_file(place, _reader(place), options)
+    elif str(path) in BUILT_IN:
+        reader = BUILT_IN[str(path)]
+        _require_known(options, reader, str(path))
+        recordings = reader(**options)
+    else:
+        raise DataError(f"no such file or folder; built-in sets are {', '.join(BUILT_IN)}", file=str(path))
+    try:
+        return require_usable(with_rate(recordings, rate), min_length)
+    except DataError as error:
+        error.file = error.file or str(path)
+        raise
+
+
+def _load_folder(folder: Path, options: dict[str, Any]) -> Recordings:
+    paths = sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix.lower() in READERS and not path.name.startswith(".")
+    )
+    if not paths:
+        raise DataError(f"the folder holds no files of a known kind ({ENDINGS})", file=str(folder))
+    readers = [_reader(path) for path in paths]
+    for path, reader in zip(paths, readers, strict=True):
+        if reader is not readers[0]:
+            raise DataError(
+                f"the folder holds files of different kinds, as {paths[0].name} and {path.name}; "
+                "keep one kind in a folder",
+                file=str(folder),
+            )
+    parts = [
+        _name_by_file(_load_file(path, reader, options), path.stem)
+        for path, reader in zip(paths, readers, strict=True)
+    ]
+    try:
+        return join(parts)
+    except DataError as error:
+        error.file = error.file or str(folder)
+        raise
+
+
+def _name_by_file(recordings: Recordings, stem: str) -> Recordings:
+    if len(recordings) == 1:
+        return replace(recordings, items=(replace(recordings[0], name=stem),))
+    return replace(recordings, items=tuple(replace(item, name=f"{stem}/{item.name}") for item in recordings))
+
+
+def _load_file(path: Path, reader: Reader, options: dict[str, Any]) -> Recordings:
+    _require_known(options, reader, str(path))
+    try:
+        return reader(path, **options)
+    except DataError as error:
+        error.file = error.file or str(path)
+        raise
+    except BROKEN as error:
+        raise DataError(f"cannot be read; is the file whole? ({error})", file=str(path)) from error
+
+
+def _reader(path: Path) -> Reader:
+    ending = path.suffix.lower()
+    if ending not in READERS:
+        raise DataError(f"unknown ending '{ending}'; known are {ENDINGS}", file=str(path))
+    try:
+        if ending == ".csv" and is_deeplabcut_csv(path):
+            return read_deeplabcut_csv
+        if ending in (".h5", ".hdf5") and is_deeplabcut_h5(path):
+            return read_deeplabcut_h5
+    except OSError as error:
+        raise DataError(f"cannot be read; is the file whole? ({error})", file=str(path)) from error
+    return READERS[ending]
+
+
+def _require_known(options: dict[str, Any], reader: Reader, place: str) -> None:
+    known = [name for name in inspect.signature(reader).parameters if name != "path"]
+    for name in options:
+        if name not in known:
+            choice = f"known are {', '.join(known)}" if known else "this format has none"
+            raise DataError(f"unknown option '{name}'; {choice}", file=place)

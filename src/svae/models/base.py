@@ -1,0 +1,100 @@
+"""The contract that every model meets. Arrays are (batch, time, features); NaN is missing."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+
+class Batch(NamedTuple):
+    """Sequences, padded to one length."""
+
+    values: Float[Array, "batch time features"]
+    lengths: Int[Array, "batch"]
+
+    @property
+    def present(self) -> Bool[Array, "batch time features"]:
+        """Entries that are neither missing nor padding."""
+        inside = jnp.arange(self.values.shape[1])[None] < self.lengths[:, None]
+        return inside[:, :, None] & ~jnp.isnan(self.values)
+
+    @property
+    def filled(self) -> Float[Array, "batch time features"]:
+        """Zero where nothing is known."""
+        return jnp.where(self.present, self.values, 0)
+
+
+class Bound(NamedTuple):
+    """The parts of the evidence lower bound, in nats, and what a training log should tell."""
+
+    log_likelihood: Float[Array, "batch"]  # E_q log p(x | z)
+    kl_local: Float[Array, "batch"]  # of each sequence's latent variables
+    kl_parameters: Float[Array, ""]  # of what all sequences share
+    diagnostics: dict[str, Array]
+
+    def elbo(self, num_sequences: float) -> Float[Array, "batch"]:
+        """The bound of each sequence, as one of `num_sequences` that share the parameters."""
+        return self.log_likelihood - self.kl_local - self.kl_parameters / num_sequences
+
+
+class Latents(NamedTuple):
+    """The posterior of the continuous variables, step by step."""
+
+    mean: Float[Array, "batch time latent"]
+    deviation: Float[Array, "batch time latent"]
+
+
+class Segmentation(NamedTuple):
+    """Discrete states of each step: the most likely path, and every state's probability."""
+
+    states: Int[Array, "batch time"]
+    probability: Float[Array, "batch time k"]
+    converged: Bool[Array, "batch"]
+
+
+class Draws(NamedTuple):
+    """Sequences from a model; `states` is None for models that have none."""
+
+    values: Float[Array, "batch time features"]
+    latents: Float[Array, "batch time latent"]
+    states: Int[Array, "batch time"] | None
+
+
+class Model(eqx.Module):
+    """A deep generative model of sequences."""
+
+    @abstractmethod
+    def elbo(self, key: PRNGKeyArray, batch: Batch) -> Bound:
+        """A one-sample estimate of the evidence lower bound."""
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Latents:
+        """The posterior of the latent variables."""
+
+    @abstractmethod
+    def reconstruct(self, batch: Batch) -> Float[Array, "batch time features"]:
+        """The data's mean, decoded from the latent variables' mean."""
+
+    @abstractmethod
+    def impute(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "batch time features"]:
+        """The data with one draw in place of what is missing."""
+
+    @abstractmethod
+    def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
+        """New sequences."""
+
+    def forecast(self, key: PRNGKeyArray, batch: Batch, horizon: int) -> Float[Array, "batch horizon features"]:
+        """One draw of what comes after each sequence."""
+        count, time, features = batch.values.shape
+        longer = jnp.full((count, time + horizon, features), jnp.nan, batch.values.dtype)
+        inside = jnp.arange(time)[None, :, None] < batch.lengths[:, None, None]
+        longer = longer.at[:, :time].set(jnp.where(inside, batch.values, jnp.nan))
+        drawn = self.impute(key, Batch(longer, batch.lengths + horizon))
+        steps = batch.lengths[:, None] + jnp.arange(horizon)[None]
+        return jnp.take_along_axis(drawn, steps[:, :, None], axis=1)
+
+    def segment(self, batch: Batch) -> Segmentation:
+        """The discrete states; only models that have some offer it."""
+        raise TypeError(f"{type(self).__name__} has no discrete states")

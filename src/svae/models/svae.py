@@ -1,0 +1,149 @@
+r"""The structured variational autoencoder: a graphical model between an encoder and a decoder.
+
+$$ \mathcal L = E_q\Big[\sum_t \log p(x_t \mid z_t)\Big]
+   - E_{q(\theta)} \mathrm{KL}\big(q(z) \,\|\, p(z \mid \theta)\big)
+   - \mathrm{KL}\big(q(\theta) \,\|\, p(\theta)\big) $$
+
+The encoder gives potentials $\hat\ell(x_t, z_t)$, and $q(z)$ is what structured inference makes of them
+and of the graphical model. With standard normal latent variables this is the plain VAE.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
+from svae.meanfield import Adjoint, Blocks, CoordinateAscent, Richardson
+from svae.models.base import Batch, Bound, Draws, Latents, Model, Segmentation
+from svae.networks import Encoder, Likelihood, mlp_decoder, mlp_encoder
+from svae.pgm import GraphicalModel, Inference
+
+
+class SVAE(Model):
+    """Encoder, graphical model, decoder, likelihood."""
+
+    pgm: GraphicalModel
+    parameters: Terms  # unconstrained parameters of q(theta)
+    encoder: Encoder
+    decoder: Callable[[Array], Array]
+    likelihood: Likelihood
+    solver: CoordinateAscent = eqx.field(default_factory=CoordinateAscent, static=True)
+    adjoint: Adjoint = eqx.field(default_factory=Richardson, static=True)
+    rule: GradientRule = eqx.field(default=UNBIASED, static=True)
+
+    def posterior(self) -> ParameterPosterior:
+        """q(theta)."""
+        return parameter_posterior(self.pgm.family, self.parameters, self.rule)
+
+    def potentials(self, batch: Batch) -> Blocks:
+        """The encoder's potentials for every sequence; none at missing steps."""
+        present = batch.present
+        evidence = jax.vmap(self.encoder)(self.likelihood.features(batch.filled), present)
+        return jax.vmap(self.pgm.potentials)(*evidence, jnp.any(present, axis=-1))
+
+    def infer(self, posterior: ParameterPosterior, batch: Batch) -> Inference:
+        """q(z) of every sequence."""
+        infer = lambda potentials, length: self.pgm.infer(
+            posterior, potentials, length=length, solver=self.solver, adjoint=self.adjoint
+        )
+        return jax.vmap(infer)(self.potentials(batch), batch.lengths)
+
+    def elbo(self, key: PRNGKeyArray, batch: Batch) -> Bound:
+        """One draw of z from q(z)."""
+        posterior = self.posterior()
+        inference = self.infer(posterior, batch)
+        decoded = self.decoder(self._draw(key, inference, batch))
+        density = self.likelihood.log_density(decoded, batch.filled)
+        present = batch.present
+        log_likelihood = jnp.sum(jnp.where(present, density, 0), axis=(1, 2))
+        solution = inference.solution
+        diagnostics = {"sweeps": solution.sweeps, "converged": solution.converged}
+        probability = self._state_probabilities(inference)
+        if probability is not None:
+            inside = jnp.arange(batch.values.shape[1])[None] < batch.lengths[:, None]
+            diagnostics["usage"] = jnp.sum(jnp.where(inside[:, :, None], probability, 0), axis=1)
+        kl_parameters = prior_kl(self.pgm.family, posterior, self.pgm.prior())
+        return Bound(log_likelihood, inference.kl_local, kl_parameters, diagnostics)
+
+    def encode(self, batch: Batch) -> Latents:
+        """Mean and deviation of every latent dimension."""
+        return _latents(self.infer(self.posterior(), batch))
+
+    def reconstruct(self, batch: Batch) -> Float[Array, "batch time features"]:
+        """Decoded from the posterior mean."""
+        return self.likelihood.mean(self.decoder(self.encode(batch).mean))
+
+    def impute(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "batch time features"]:
+        """Draw latent variables, decode them, draw data; what is known stays."""
+        latent_key, data_key = jax.random.split(key)
+        latents = self._draw(latent_key, self.infer(self.posterior(), batch), batch)
+        drawn = self.likelihood.sample(data_key, self.decoder(latents))
+        return jnp.where(batch.present, batch.values, drawn)
+
+    def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
+        """Parameters drawn from q(theta) for each sequence, then latent variables, then data."""
+        natural = self.posterior().natural
+
+        def one(key):
+            parameter_key, key = jax.random.split(key)
+            parameters = self.pgm.family.sample(parameter_key, natural)
+            return self.pgm.generate(key, parameters, num_steps)
+
+        latent_key, data_key = jax.random.split(key)
+        latents, *states = jax.vmap(one)(jax.random.split(latent_key, num_sequences))
+        values = self.likelihood.sample(data_key, self.decoder(latents))
+        return Draws(values, latents, self.pgm.frame_states(states[0]) if states else None)
+
+    def segment(self, batch: Batch) -> Segmentation:
+        """The most likely path of q(k)."""
+        inference = self.infer(self.posterior(), batch)
+        probability = self._state_probabilities(inference)
+        if probability is None:
+            return super().segment(batch)
+        states = jax.vmap(self.pgm.most_likely_states)(inference.solution, batch.lengths)
+        return Segmentation(states, probability, inference.solution.converged)
+
+    def _draw(self, key: PRNGKeyArray, inference: Inference, batch: Batch) -> Float[Array, "batch time latent"]:
+        draw = lambda key, solution, length: self.pgm.blocks(length)[0].sample(key, solution.naturals[0])
+        keys = jax.random.split(key, batch.values.shape[0])
+        return jax.vmap(draw)(keys, inference.solution, batch.lengths)
+
+    def _state_probabilities(self, inference: Inference) -> Float[Array, "batch time k"] | None:
+        return jax.vmap(self.pgm.state_probabilities)(inference.solution.stats)
+
+
+def _latents(inference: Inference) -> Latents:
+    z = inference.solution.stats[0]
+    variance = jnp.diagonal(z.second, axis1=-2, axis2=-1) - z.first**2
+    return Latents(z.first, jnp.sqrt(jnp.maximum(variance, 0)))
+
+
+def make_svae(
+    pgm: GraphicalModel,
+    likelihood: Likelihood,
+    num_features: int,
+    key: PRNGKeyArray,
+    *,
+    encoder: Encoder | None = None,
+    decoder: Callable[[Array], Array] | None = None,
+    **settings,
+) -> SVAE:
+    """An untrained model with the paper's networks, or yours."""
+    pgm_key, encoder_key, decoder_key = jax.random.split(key, 3)
+    if encoder is None:
+        encoder = mlp_encoder(likelihood.encoder_inputs(num_features), pgm.latent_dim, encoder_key)
+    if decoder is None:
+        decoder = mlp_decoder(pgm.latent_dim, likelihood.num_outputs(num_features), decoder_key)
+    parameters = pgm.family.unconstrained_from_natural(pgm.initial(pgm_key))
+    return SVAE(pgm, parameters, encoder, decoder, likelihood, **settings)
+
+
+def with_graph(model: SVAE, pgm: GraphicalModel, standard: Terms) -> SVAE:
+    """The same networks around another graphical model, with the standard parameters of q(theta)."""
+    parameters = pgm.family.unconstrained_from_standard(standard)
+    return SVAE(
+        pgm, parameters, model.encoder, model.decoder, model.likelihood, model.solver, model.adjoint, model.rule
+    )

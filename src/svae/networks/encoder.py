@@ -1,0 +1,72 @@
+r"""From data to potentials on the latent variables: $\exp(r_t^\top z_t - \tfrac12 z_t^\top R_t z_t)$."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from svae.networks.layers import MLP
+
+HIDDEN = (256, 128)  # the paper's encoder; the decoder has them in reverse
+
+
+class Evidence(NamedTuple):
+    """What one sequence says about its latent variables, step by step, as Gaussian potentials."""
+
+    linear: Float[Array, "time latent"]  # r: precision times mean
+    precision: Float[Array, "time latent"]  # the diagonal of R
+
+
+class Encoder(eqx.Module):
+    """A network that gives the potentials' means, step by step.
+
+    Their precision is one learned vector for all steps and all data, or, where the network has twice as
+    many outputs as latent dimensions, comes from the network, too. Of a step with missing entries the
+    network sees zeros in their place, and its precision is that of the share of entries that are there.
+    """
+
+    network: Callable[[Array], Array]
+    log_precision: Float[Array, "latent"] | None
+
+    def __init__(
+        self, network: Callable[[Array], Array], latent_dim: int | None, key: PRNGKeyArray | None = None
+    ):
+        """`latent_dim` is the size of the global precision; None if the network gives it."""
+        self.network = network
+        self.log_precision = None
+        if latent_dim is not None:
+            key = jax.random.key(0) if key is None else key
+            self.log_precision = 0.01 * jax.random.normal(key, (latent_dim,), jnp.float32)
+
+    def __call__(self, features: Float[Array, "time inputs"], present: Bool[Array, "time entries"]) -> Evidence:
+        """Potentials of every step; those of steps with no entry present are zero."""
+        output = self.network(features)
+        if self.log_precision is None:
+            mean, log_precision = jnp.split(output, 2, axis=-1)
+        else:
+            mean, log_precision = output, jnp.broadcast_to(self.log_precision, output.shape)
+        share = jnp.mean(present, axis=-1, keepdims=True, dtype=output.dtype)
+        precision = share * jnp.exp(log_precision)
+        return Evidence(precision * mean, precision)
+
+
+def mlp_encoder(
+    inputs: int,
+    latent_dim: int,
+    key: PRNGKeyArray,
+    hidden: tuple[int, ...] = HIDDEN,
+    precision_per_step: bool = False,
+) -> Encoder:
+    """The paper's encoder."""
+    network_key, precision_key = jax.random.split(key)
+    outputs = 2 * latent_dim if precision_per_step else latent_dim
+    network = MLP((inputs, *hidden, outputs), network_key)
+    return Encoder(network, None if precision_per_step else latent_dim, precision_key)
+
+
+def mlp_decoder(latent_dim: int, outputs: int, key: PRNGKeyArray, hidden: tuple[int, ...] = HIDDEN) -> MLP:
+    """The paper's decoder."""
+    return MLP((latent_dim, *reversed(hidden), outputs), key)

@@ -1,0 +1,186 @@
+"""Distributions of data given the decoder's output.
+
+A likelihood says how many outputs of the decoder it needs, what those mean, and how data should look to
+an encoder. Write your own by offering the same five things.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from svae.expfam import LOG_2PI
+
+SMALLEST_POWER = 1e-10  # of a spectrogram: below it, the logarithm that the encoder sees is cut off
+
+
+class Likelihood(eqx.Module):
+    """p(x_t | decoder output), independent over features."""
+
+    @abstractmethod
+    def num_outputs(self, num_features: int) -> int:
+        """Size of the decoder's output."""
+
+    @abstractmethod
+    def log_density(
+        self, output: Float[Array, "*batch outputs"], x: Float[Array, "*batch features"]
+    ) -> Float[Array, "*batch features"]:
+        """log p(x | output), entry by entry."""
+
+    @abstractmethod
+    def mean(self, output: Float[Array, "*batch outputs"]) -> Float[Array, "*batch features"]:
+        """E[x | output]."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, output: Float[Array, "*batch outputs"]) -> Float[Array, "*batch features"]:
+        """A draw."""
+
+    def encoder_inputs(self, num_features: int) -> int:
+        """How many numbers `features` gives for each step."""
+        return num_features
+
+    def features(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch inputs"]:
+        """What the encoder sees of data."""
+        return x
+
+
+class Gaussian(Likelihood):
+    """N(output, diag(scale)^2), with one learned scale for each feature."""
+
+    raw_scale: Float[Array, "features"]
+
+    def __init__(self, num_features: int, initial: float = 1.0):
+        """Start from scale softplus(`initial`), 1.31 by default."""
+        self.raw_scale = jnp.full(num_features, initial, jnp.float32)
+
+    @property
+    def scale(self) -> Float[Array, "features"]:
+        """Standard deviations."""
+        return jax.nn.softplus(self.raw_scale)
+
+    def num_outputs(self, num_features: int) -> int:
+        """One mean for each feature."""
+        return num_features
+
+    def log_density(self, output: Array, x: Array) -> Array:
+        """Of a normal."""
+        scale = self.scale
+        return -0.5 * (((x - output) / scale) ** 2 + LOG_2PI) - jnp.log(scale)
+
+    def mean(self, output: Array) -> Array:
+        """The output itself."""
+        return output
+
+    def sample(self, key: PRNGKeyArray, output: Array) -> Array:
+        """Mean plus noise."""
+        return output + self.scale * jax.random.normal(key, output.shape, output.dtype)
+
+
+class Gamma(Likelihood):
+    """Gamma with fixed concentration; the output is the logarithm of the rate. For power spectra."""
+
+    concentration: float = eqx.field(default=2.0, static=True)
+
+    def num_outputs(self, num_features: int) -> int:
+        """One log-rate for each feature."""
+        return num_features
+
+    def log_density(self, output: Array, x: Array) -> Array:
+        """a rho + (a - 1) log x - x e^rho - log Gamma(a)."""
+        a = self.concentration
+        x = jnp.maximum(x, SMALLEST_POWER)
+        return a * output + (a - 1) * jnp.log(x) - x * jnp.exp(output) - gammaln(a)
+
+    def mean(self, output: Array) -> Array:
+        """Concentration over rate."""
+        return self.concentration * jnp.exp(-output)
+
+    def sample(self, key: PRNGKeyArray, output: Array) -> Array:
+        """A draw."""
+        return jax.random.gamma(key, self.concentration, output.shape, output.dtype) * jnp.exp(-output)
+
+    def features(self, x: Array) -> Array:
+        """log x."""
+        return jnp.log(jnp.maximum(x, SMALLEST_POWER))
+
+
+class Bernoulli(Likelihood):
+    """Zeros and ones; the output is the log-odds."""
+
+    def num_outputs(self, num_features: int) -> int:
+        """One log-odds for each feature."""
+        return num_features
+
+    def log_density(self, output: Array, x: Array) -> Array:
+        """x s - log(1 + e^s)."""
+        return x * output - jax.nn.softplus(output)
+
+    def mean(self, output: Array) -> Array:
+        """The probability of a one."""
+        return jax.nn.sigmoid(output)
+
+    def sample(self, key: PRNGKeyArray, output: Array) -> Array:
+        """Zeros and ones."""
+        return jax.random.bernoulli(key, jax.nn.sigmoid(output)).astype(output.dtype)
+
+
+class Poisson(Likelihood):
+    """Counts; the output is the logarithm of the rate."""
+
+    def num_outputs(self, num_features: int) -> int:
+        """One log-rate for each feature."""
+        return num_features
+
+    def log_density(self, output: Array, x: Array) -> Array:
+        """x rho - e^rho - log x!."""
+        return x * output - jnp.exp(output) - gammaln(x + 1)
+
+    def mean(self, output: Array) -> Array:
+        """The rate."""
+        return jnp.exp(output)
+
+    def sample(self, key: PRNGKeyArray, output: Array) -> Array:
+        """Counts."""
+        return jax.random.poisson(key, jnp.exp(output)).astype(output.dtype)
+
+    def features(self, x: Array) -> Array:
+        """log(1 + x)."""
+        return jnp.log1p(x)
+
+
+class Categorical(Likelihood):
+    """Classes 0, 1, ..., as numbers; the output is their log-probabilities, unnormalised."""
+
+    num_classes: int = eqx.field(static=True)
+
+    def num_outputs(self, num_features: int) -> int:
+        """One score for each class of each feature."""
+        return num_features * self.num_classes
+
+    def _scores(self, output: Array) -> Array:
+        scores = output.reshape(*output.shape[:-1], -1, self.num_classes)
+        return jax.nn.log_softmax(scores, axis=-1)
+
+    def log_density(self, output: Array, x: Array) -> Array:
+        """The log-probability of the class that x is."""
+        return jnp.sum(self._scores(output) * jax.nn.one_hot(x, self.num_classes), axis=-1)
+
+    def mean(self, output: Array) -> Array:
+        """The most probable class (classes have no mean)."""
+        return jnp.argmax(self._scores(output), axis=-1).astype(output.dtype)
+
+    def sample(self, key: PRNGKeyArray, output: Array) -> Array:
+        """Classes."""
+        return jax.random.categorical(key, self._scores(output)).astype(output.dtype)
+
+    def encoder_inputs(self, num_features: int) -> int:
+        """One-hot vectors, side by side."""
+        return num_features * self.num_classes
+
+    def features(self, x: Array) -> Array:
+        """One-hot vectors, side by side."""
+        one_hot = jax.nn.one_hot(x, self.num_classes)
+        return one_hot.reshape(*x.shape[:-1], -1)

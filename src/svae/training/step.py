@@ -1,0 +1,145 @@
+"""One gradient step, and many of them in one program."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from svae.models import Batch, Bound, Model
+
+NETWORKS, NOISE, GRAPH = "networks", "noise", "graph"
+
+
+class TrainState(NamedTuple):
+    """All that changes while training: with the data and the seed, it determines everything to come."""
+
+    model: Model
+    optimiser: Any
+    step: Int[Array, ""]
+    caution: Float[Array, ""]  # the step sizes' factor, lowered after failures
+    failures: Int[Array, ""]
+
+
+class Metrics(NamedTuple):
+    """What one step tells."""
+
+    elbo: Float[Array, ""]  # nats per sequence
+    log_likelihood: Float[Array, ""]
+    kl_local: Float[Array, ""]
+    kl_parameters: Float[Array, ""]  # in all
+    finite: Bool[Array, ""]
+    diagnostics: dict[str, Array]
+
+
+def groups(model: Model) -> Any:
+    """Which optimiser moves which leaf."""
+
+    def named(path, _) -> str:
+        field = getattr(path[0], "name", None)
+        return {"parameters": GRAPH, "likelihood": NOISE}.get(field, NETWORKS)
+
+    return jax.tree_util.tree_map_with_path(named, model)
+
+
+def make_optimiser(
+    network_rate: optax.ScalarOrSchedule,
+    noise_rate: optax.ScalarOrSchedule,
+    graph_rate: optax.ScalarOrSchedule,
+    num_sequences: int,
+) -> optax.GradientTransformation:
+    """Adam for the networks, natural-gradient descent for the graphical model.
+
+    The loss is that of one sequence. Multiplied by their number, its natural gradient is the way to the
+    posterior that a whole data set like this batch would give, and `graph_rate` the share of it to go.
+    The likelihood's own parameters have a rate of their own: a scale may have a hundredfold to go.
+    """
+    graph = optax.chain(optax.scale(float(num_sequences)), optax.sgd(graph_rate))
+    adam = {NETWORKS: optax.adam(network_rate), NOISE: optax.adam(noise_rate)}
+    return optax.partition({**adam, GRAPH: graph}, groups)
+
+
+def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:
+    """Before the first step."""
+    state = optimiser.init(eqx.filter(model, eqx.is_inexact_array))
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(model, state, zero, jnp.ones((), jnp.float32), zero)
+
+
+def batch_indices(key: PRNGKeyArray, step: Int[Array, ""], num_sequences: int, batch_size: int) -> Int[Array, "b"]:
+    """The sequences of a step: each epoch has its own order; what does not fill a batch sits it out."""
+    per_epoch = num_sequences // batch_size
+    order = jax.random.permutation(jax.random.fold_in(key, step // per_epoch), num_sequences)
+    return lax.dynamic_slice(order, ((step % per_epoch) * batch_size,), (batch_size,))
+
+
+def loss(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> tuple[Float[Array, ""], Bound]:
+    """Minus the bound, per sequence."""
+    bound = model.elbo(key, batch)
+    return -jnp.mean(bound.elbo(num_sequences)), bound
+
+
+def step(
+    state: TrainState, batch: Batch, key: PRNGKeyArray, optimiser: optax.GradientTransformation, num_sequences: int
+) -> tuple[TrainState, Metrics]:
+    """Go one step; where something is not finite, stay and say so."""
+    (value, bound), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
+        state.model, key, batch, num_sequences
+    )
+    updates, optimiser_state = optimiser.update(
+        gradient, state.optimiser, eqx.filter(state.model, eqx.is_inexact_array)
+    )
+    updates = jax.tree.map(lambda x: state.caution.astype(x.dtype) * x, updates)
+    finite = jnp.isfinite(value) & _all_finite(updates)
+    moved = eqx.apply_updates(state.model, updates), optimiser_state, state.step + 1
+    kept = state.model, state.optimiser, state.step
+    chosen = jax.tree.map(
+        lambda new, old: jnp.where(finite, new, old) if eqx.is_array(new) else old, moved, kept
+    )
+    diagnostics = {name: jnp.mean(x, axis=0, dtype=value.dtype) for name, x in bound.diagnostics.items()}
+    metrics = Metrics(
+        -value,
+        jnp.mean(bound.log_likelihood),
+        jnp.mean(bound.kl_local),
+        bound.kl_parameters,
+        finite,
+        diagnostics,
+    )
+    return TrainState(*chosen, state.caution, state.failures), metrics
+
+
+def _all_finite(tree: Any) -> Bool[Array, ""]:
+    checks = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
+
+
+@eqx.filter_jit
+def run_steps(
+    state: TrainState,
+    data: Batch,
+    key: PRNGKeyArray,
+    optimiser: optax.GradientTransformation,
+    batch_size: int,
+    count: int,
+) -> tuple[TrainState, Metrics]:
+    """`count` steps in one program, with the metrics of each. After a failure nothing moves any more."""
+    num_sequences = data.values.shape[0]
+    order_key, noise_key = jax.random.split(key)
+    noise_key = jax.random.fold_in(noise_key, state.failures)
+    arrays, rest = eqx.partition(state, eqx.is_array)
+
+    def one(carry, _):
+        arrays, healthy = carry
+        state = eqx.combine(arrays, rest)
+        which = batch_indices(order_key, state.step, num_sequences, batch_size)
+        batch = Batch(data.values[which], data.lengths[which])
+        new, metrics = step(state, batch, jax.random.fold_in(noise_key, state.step), optimiser, num_sequences)
+        # After a failure the same step would be tried again, with the same result
+        metrics = metrics._replace(finite=metrics.finite & healthy)
+        return (eqx.filter(new, eqx.is_array), metrics.finite), metrics
+
+    (arrays, _), metrics = lax.scan(one, (arrays, jnp.asarray(True)), None, length=count)
+    return eqx.combine(arrays, rest), metrics
