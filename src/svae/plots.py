@@ -1,35 +1,74 @@
 """Pictures: arrays in, a matplotlib figure out. Nothing here knows a model or touches global state."""
 
+from functools import lru_cache
+from itertools import pairwise
+
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import ListedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart; then lighter shades of them.
-PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#4D4D4D"]
+# Okabe and Ito's colours, which people with any colour vision can tell apart, on paper and on black.
+PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7A7A7A"]
 INK = "#333333"
 GAP = "#EEEEEE"
 
 
-def state_colors(num_states: int) -> ListedColormap:
-    """A colour for each state."""
-    rounds = -(-num_states // len(PALETTE))
-    shades = [_lighten(color, 0.45 * i / max(rounds - 1, 1)) for i in range(rounds) for color in PALETTE]
-    return ListedColormap(shades[:num_states])
+def state_colors(num_states: int) -> list[str]:
+    """A colour for each state; that of state k does not depend on how many states there are."""
+    return list(_distinct_colors(num_states))
 
 
-def _lighten(color: str, amount: float) -> tuple[float, ...]:
-    rgb = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    return tuple(rgb + (1 - rgb) * amount)
+@lru_cache
+def _distinct_colors(count: int) -> tuple[str, ...]:
+    """The palette, then again and again the colour that is farthest from those already taken."""
+    grid = np.stack(np.meshgrid(*[np.linspace(0.05, 0.95, 10)] * 3), axis=-1).reshape(-1, 3)
+    lab = _oklab(grid)
+    light, vivid = lab[:, 0], np.hypot(lab[:, 1], lab[:, 2])
+    # To be seen on a black and on a white page, and neither a second grey nor a neon sign.
+    usable = (light > 0.42) & (light < 0.86) & (vivid > 0.04) & (vivid < 0.21)
+    grid, lab = grid[usable], lab[usable]
+    colors = [to_hex(color) for color in PALETTE]
+    while len(colors) < count:
+        taken = _oklab(np.array([to_rgb(color) for color in colors]))
+        distances = np.linalg.norm(lab[:, None] - taken[None], axis=-1)
+        colors.append(to_hex(grid[np.argmax(distances.min(axis=1))]))
+    return tuple(colors[:count])
+
+
+def _oklab(rgb: np.ndarray) -> np.ndarray:
+    """Coordinates in which equal distances look equally different (Ottosson, 2020)."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]])
+    opponents = np.array([[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]])
+    return np.cbrt(linear @ cones.T) @ opponents.T
+
+
+def text_color(background: str) -> str:
+    """Black or white, whichever reads better on a colour."""
+    return "#FFFFFF" if _oklab(np.array(to_rgb(background)))[0] < 0.66 else "#1A1A1A"
+
+
+def percent(share: float) -> str:
+    """A share for people; what is not zero does not look like it."""
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
+
+
+def runs(values: ArrayLike) -> list[tuple[int, int]]:
+    """Start and stop, exclusive, of each run of equal values."""
+    values = np.asarray(values)
+    cuts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    bounds = [0, *cuts.tolist(), len(values)]
+    return list(pairwise(bounds)) if len(values) else []
 
 
 def plain_axes(ax: Axes) -> Axes:
     """No box, muted ticks."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(INK)
-    ax.tick_params(colors=INK, labelsize=8)
+    ax.tick_params(which="both", colors=INK, labelsize=8)
     return ax
 
 
@@ -37,16 +76,15 @@ def state_ribbon(ax: Axes, states: ArrayLike, num_states: int, label: str) -> No
     """One coloured bar: the state at each step."""
     row = np.asarray(states)[None, :]
     extent = (0.5, row.shape[1] + 0.5, 0, 1)
-    ax.imshow(
-        row, aspect="auto", cmap=state_colors(num_states), vmin=-0.5, vmax=num_states - 0.5, extent=extent
-    )
+    cmap = ListedColormap(state_colors(num_states))
+    ax.imshow(row, aspect="auto", cmap=cmap, vmin=-0.5, vmax=num_states - 0.5, extent=extent)
     _ribbon_label(ax, label)
 
 
 def probability_ribbon(ax: Axes, probabilities: ArrayLike, label: str) -> None:
     """A stack of colours: the probability of each state at each step."""
     heights = np.asarray(probabilities)
-    colors = state_colors(heights.shape[1])(np.arange(heights.shape[1]))
+    colors = state_colors(heights.shape[1])
     ax.stackplot(np.arange(1, len(heights) + 1), heights.T, colors=colors, step="mid", lw=0)
     ax.set_ylim(0, 1)
     ax.set_xlim(0.5, len(heights) + 0.5)
@@ -62,10 +100,10 @@ def _ribbon_label(ax: Axes, label: str) -> None:
 
 def mark_gap(ax: Axes, observed: ArrayLike) -> None:
     """Grey where nothing was observed."""
-    hidden = np.concatenate([[False], ~np.asarray(observed), [False]]).astype(int)
-    starts, stops = np.flatnonzero(np.diff(hidden) == 1), np.flatnonzero(np.diff(hidden) == -1)
-    for start, stop in zip(starts, stops, strict=True):
-        ax.axvspan(start - 0.5, stop - 0.5, color=GAP, lw=0, zorder=0)
+    observed = np.asarray(observed)
+    for start, stop in runs(observed):
+        if not observed[start]:
+            ax.axvspan(start - 0.5, stop - 0.5, color=GAP, lw=0, zorder=0)
 
 
 def band(ax: Axes, mean: ArrayLike, deviation: ArrayLike, color: str, label: str) -> None:

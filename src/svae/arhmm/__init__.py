@@ -9,4 +9,5 @@ from svae.arhmm.fit import Effort as Effort
 from svae.arhmm.fit import fit_arhmm as fit_arhmm
 from svae.arhmm.model import Fit as Fit
 from svae.arhmm.model import Prior as Prior
+from svae.arhmm.persistence import persistence_for_duration as persistence_for_duration
 from svae.arhmm.transitions import StickyPrior as StickyPrior

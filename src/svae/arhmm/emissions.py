@@ -22,12 +22,12 @@ class RegressionStats(NamedTuple):
     outputs: Float[ndarray, "*k n n"]  # sum r z z'
     cross: Float[ndarray, "*k n m"]  # sum r z p'
     inputs: Float[ndarray, "*k m m"]  # sum r p p'
-    count: Float[ndarray, "*k"]  # sum r
+    weight: Float[ndarray, "*k"]  # sum r
 
     @property
     def flat(self) -> Float[ndarray, "*k size"]:
         """All of them as one vector for each state."""
-        leading = self.count.shape
+        leading = self.weight.shape
         return np.concatenate([x.reshape(*leading, -1) for x in self], axis=-1)
 
 
@@ -54,12 +54,12 @@ def outer_features(
 def stats_from_flat(flat: Float[ndarray, "*k size"], n: int, m: int) -> RegressionStats:
     """The inverse of `RegressionStats.flat`."""
     leading = flat.shape[:-1]
-    outputs, cross, inputs, count = np.split(flat, np.cumsum([n * n, n * m, m * m]), axis=-1)
+    outputs, cross, inputs, weight = np.split(flat, np.cumsum([n * n, n * m, m * m]), axis=-1)
     return RegressionStats(
         outputs.reshape(*leading, n, n),
         cross.reshape(*leading, n, m),
         inputs.reshape(*leading, m, m),
-        count[..., 0],
+        weight[..., 0],
     )
 
 
@@ -82,14 +82,19 @@ def posterior(prior: Regressions, stats: RegressionStats) -> Regressions:
     base = prior.scale + prior.mean @ prior.input_precision @ prior.mean.T
     scale = base + stats.outputs - mean @ np.swapaxes(weighted, -1, -2)
     scale = (scale + np.swapaxes(scale, -1, -2)) / 2
-    return Regressions(scale, mean, input_precision, prior.dof + stats.count)
+    return Regressions(scale, mean, input_precision, np.asarray(prior.dof + stats.weight))
 
 
 def _log_det(matrices: Float[ndarray, "*k n n"]) -> Float[ndarray, "*k"]:
-    sign, value = np.linalg.slogdet(matrices)
-    if not np.all(sign > 0):
-        raise FloatingPointError("a covariance in the AR-HMM is not positive definite")
-    return value
+    try:
+        root = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        root = np.full_like(matrices, np.nan)
+    if np.isnan(root).any():
+        raise FloatingPointError(
+            "a covariance in the AR-HMM is not positive definite; are the series centred and scaled?"
+        )
+    return np.asarray(2 * np.sum(np.log(np.diagonal(root, axis1=-2, axis2=-1)), axis=-1))
 
 
 def log_normaliser(q: Regressions) -> Float[ndarray, "*k"]:
@@ -97,19 +102,15 @@ def log_normaliser(q: Regressions) -> Float[ndarray, "*k"]:
     n, m = q.mean.shape[-2:]
     half = (q.dof[..., None] + 1 - np.arange(1, n + 1)) / 2
     wishart = n * (n - 1) / 4 * np.log(np.pi) + q.dof * n / 2 * np.log(2) + np.sum(gammaln(half), axis=-1)
-    return (
-        wishart
-        - q.dof / 2 * _log_det(q.scale)
-        + n * m / 2 * LOG_2PI
-        - n / 2 * _log_det(q.input_precision)
-    )
+    normal = n * m / 2 * LOG_2PI - n / 2 * _log_det(q.input_precision)
+    return np.asarray(wishart - q.dof / 2 * _log_det(q.scale) + normal)
 
 
 def log_evidence(prior: Regressions, stats: RegressionStats) -> Float[ndarray, "*k"]:
     """log p(outputs | inputs) of the frames behind `stats`, parameters integrated out."""
     n = stats.outputs.shape[-1]
     gained = log_normaliser(posterior(prior, stats)) - log_normaliser(prior)
-    return gained - stats.count * n / 2 * LOG_2PI
+    return np.asarray(gained - stats.weight * n / 2 * LOG_2PI)
 
 
 def natural_from_regressions(q: Regressions) -> Float[ndarray, "k size"]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from svae.arhmm import moves
-from svae.arhmm.local import Sequences, SequenceStats, pad
+from svae.arhmm.local import Sequences, SequenceStats, one_thread, pad
 from svae.arhmm.model import Fit, Prior, global_step, refine
 
 
@@ -18,14 +18,15 @@ class Effort(NamedTuple):
     max_laps: int = 50
     batch_size: int = 25
     births: int = 3  # attempts after each lap
-    shortest_birth: int = 20  # frames of one state that may be cut in two
+    shortest_birth: int = 10  # frames of one state that may be cut in two
+    most_states: int | None = None  # that births may lead to
     patience: int = 3  # laps in a row without an accepted move that end the search
     tolerance: float = 1e-6  # nats per frame that a lap must gain to count as progress
     restarts: int = 1  # the best of so many fits is kept
 
 
 def fit_arhmm(
-    series: list[Float[ndarray, "time n"]],
+    series: list[Float[ndarray, "..."]],
     prior: Prior,
     num_states: int,
     *,
@@ -40,9 +41,12 @@ def fit_arhmm(
     effort = Effort() if effort is None else effort
     _check(series, prior, num_states)
     sequences = pad(series)
-    fits = []
-    for child in np.random.SeedSequence(seed).spawn(effort.restarts):
-        fits.append(_fit_once(prior, sequences, num_states, np.random.default_rng(child), effort, report))
+    seeds = np.random.SeedSequence(seed).spawn(effort.restarts)
+    with one_thread():
+        fits = [
+            _fit_once(prior, sequences, num_states, np.random.default_rng(child), effort, report)
+            for child in seeds
+        ]
     return max(fits, key=lambda fit: fit.elbo)
 
 
@@ -108,24 +112,35 @@ def lap(prior: Prior, sequences: Sequences, fit: Fit, batch_size: int) -> Fit:
     return fit
 
 
-# What failed rests until the masses of its states have changed by a per cent or so: `failed` holds their
-# logarithms, rounded. States have no other name that would survive a merge or a new order.
+# What failed rests until the frames of its states have changed by a per cent or so: `failed` holds the
+# logarithms of their number and size, rounded. States have no other name that would survive a merge or a
+# new order.
 
 
-def _names(fit: Fit) -> list[float]:
-    return [round(float(x), 2) for x in np.log(np.maximum(fit.stats.total().usage, 1e-10))]
+def _names(fit: Fit) -> list[tuple[float, ...]]:
+    total = fit.stats.total()
+    marks = np.stack([total.usage, np.linalg.norm(total.regression, axis=1)], axis=1)
+    return [tuple(row) for row in np.log(np.maximum(marks, 1e-10)).round(2).tolist()]
 
 
 def _births(prior: Prior, sequences: Sequences, fit: Fit, rng, effort: Effort, failed: set) -> Fit:
+    room = np.inf if effort.most_states is None else effort.most_states - fit.posterior.num_states
+    if room <= 0:
+        return fit
     runs = moves.runs_of_states(sequences, fit, effort.shortest_birth)
     for i in rng.permutation(len(runs))[: effort.births]:
         born = moves.birth(prior, sequences, fit, runs[i])
-        if born is not None:
+        if born is not None and born.posterior.num_states - fit.posterior.num_states <= room:
             return born
     return fit
 
 
 def _merges(prior: Prior, sequences: Sequences, fit: Fit, rng, effort: Effort, failed: set) -> Fit:
+    return merge_all(prior, sequences, fit, failed)
+
+
+def merge_all(prior: Prior, sequences: Sequences, fit: Fit, failed: set) -> Fit:
+    """Merge pairs of states until no merge raises the bound; what is in `failed` is not tried."""
     while True:
         names = _names(fit)
         for pair in moves.merge_candidates(prior, fit):

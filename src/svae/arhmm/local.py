@@ -1,12 +1,22 @@
 """The states of sequences, given regressions and transitions: forward-backward, all sequences at once."""
 
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+from scipy.special import logsumexp
+from threadpoolctl import threadpool_limits
 
 from svae.arhmm.emissions import outer_features
+
+SMALLEST_SCALE = 1e-150  # of a step's probability, below which that of single states may have been lost
+
+
+def one_thread() -> AbstractContextManager:
+    """Within it, matrix products use one thread: on small matrices more of them wait for each other."""
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 class Sequences(NamedTuple):
@@ -27,19 +37,19 @@ class Sequences(NamedTuple):
 class SequenceStats(NamedTuple):
     """What the states of each sequence add to the whole; `entropy` is that of q(states)."""
 
-    regression: Float[ndarray, "sequences k size"]
-    start: Float[ndarray, "sequences k"]
-    counts: Float[ndarray, "sequences k k"]
-    entropy: Float[ndarray, "sequences"]
+    regression: Float[ndarray, "*sequences k size"]
+    start: Float[ndarray, "*sequences k"]
+    counts: Float[ndarray, "*sequences k k"]
+    entropy: Float[ndarray, "*sequences"]
 
     @property
-    def usage(self) -> Float[ndarray, "sequences k"]:
+    def usage(self) -> Float[ndarray, "*sequences k"]:
         """Expected number of frames in each state."""
-        return self.start + self.counts.sum(axis=1)
+        return self.start + self.counts.sum(axis=-2)
 
     def total(self) -> "SequenceStats":
         """Summed over sequences."""
-        return SequenceStats(*(x.sum(axis=0) for x in self))
+        return SequenceStats(*(np.asarray(x.sum(axis=0)) for x in self))
 
     def replaced(self, which: Int[ndarray, "some"], new: "SequenceStats") -> "SequenceStats":
         """With the statistics of some sequences exchanged."""
@@ -58,7 +68,7 @@ class SequenceStats(NamedTuple):
         )
 
 
-def pad(series: list[Float[ndarray, "time n"]]) -> Sequences:
+def pad(series: list[Float[ndarray, "_ n"]]) -> Sequences:
     """Transitions from each frame to the next; those next to missing frames say nothing."""
     time, n = max(len(x) for x in series) - 1, series[0].shape[1]
     size = n * n + n * (n + 1) + (n + 1) ** 2 + 1
@@ -87,7 +97,19 @@ def forward_backward(
     log_start: Float[ndarray, "k"],
     log_rows: Float[ndarray, "k k"],
 ) -> Smoothed:
-    """Scaled probabilities; `scores` are log-likelihoods, the other two log-weights."""
+    """`scores` are log-likelihoods, the other two log-weights."""
+    smoothed, lowest = _scaled(scores, valid, log_start, log_rows)
+    unsafe = ~np.isfinite(smoothed.probability).all(axis=(1, 2)) | ~(lowest > SMALLEST_SCALE)
+    if np.any(unsafe):
+        exact = _in_logarithms(scores[unsafe], valid[unsafe], log_start, log_rows)
+        for old, new in zip(smoothed, exact, strict=True):
+            old[unsafe] = new
+    return smoothed
+
+
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
+def _scaled(scores, valid, log_start, log_rows) -> tuple[Smoothed, Float[ndarray, "sequences"]]:
+    """With scaled probabilities, and the smallest scale of each sequence: next to zero, digits were lost."""
     time = scores.shape[1]
     highest = scores.max(axis=2)
     likelihood = np.exp(scores - highest[:, :, None])
@@ -97,12 +119,12 @@ def forward_backward(
     message = np.exp(log_start)[None] * likelihood[:, 0]
     for t in range(time):
         if t:
-            message = np.where(valid[:, t, None], (forward[:, t - 1] @ rows) * likelihood[:, t], forward[:, t - 1])
+            moved = (forward[:, t - 1] @ rows) * likelihood[:, t]
+            message = np.where(valid[:, t, None], moved, forward[:, t - 1])
         total = message.sum(axis=1)
         scale[:, t] = np.where(valid[:, t], total, 1.0)
         forward[:, t] = message / scale[:, t, None]
-    tiny = np.finfo(float).tiny
-    evidence = np.sum(np.where(valid, np.log(np.maximum(scale, tiny)) + highest, 0), axis=1)
+    evidence = np.sum(np.where(valid, np.log(scale) + highest, 0), axis=1)
 
     # weight_t = likelihood_t * backward_t / scale_t, so that pairs are forward_{t-1} * rows * weight_t
     backward, weight = np.ones_like(scores[:, 0]), np.zeros_like(scores)
@@ -113,7 +135,26 @@ def forward_backward(
     probability[:, 0] = forward[:, 0] * backward
     probability[:, 1:] = (forward[:, :-1] @ rows) * weight[:, 1:]
     counts = rows * np.einsum("bti,btj->bij", forward[:, :-1], weight[:, 1:], optimize=True)
-    return Smoothed(probability, counts, evidence)
+    return Smoothed(probability, counts, evidence), scale.min(axis=1)
+
+
+def _in_logarithms(scores, valid, log_start, log_rows) -> Smoothed:
+    """The same, slowly, for sequences in which no state explains a frame and the way to it at once."""
+    forward = np.empty_like(scores)
+    forward[:, 0] = log_start + scores[:, 0]
+    for t in range(1, scores.shape[1]):
+        moved = logsumexp(forward[:, t - 1, :, None] + log_rows, axis=1) + scores[:, t]
+        forward[:, t] = np.where(valid[:, t, None], moved, forward[:, t - 1])
+    evidence = logsumexp(forward[:, -1], axis=1)
+
+    backward, counts = np.zeros_like(forward), np.zeros((len(scores), *log_rows.shape))
+    for t in range(scores.shape[1] - 1, 0, -1):
+        onward = log_rows + (scores[:, t] + backward[:, t])[:, None]
+        here = valid[:, t, None]
+        backward[:, t - 1] = np.where(here, logsumexp(onward, axis=2), backward[:, t])
+        pairs = np.exp(forward[:, t - 1, :, None] + onward - evidence[:, None, None])
+        counts += np.where(here[:, :, None], pairs, 0)
+    return Smoothed(np.exp(forward + backward - evidence[:, None, None]), counts, evidence)
 
 
 def most_likely_path(

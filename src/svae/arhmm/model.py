@@ -46,24 +46,22 @@ class Fit(NamedTuple):
 
 
 def regression_stats(prior: Prior, total: SequenceStats) -> emissions.RegressionStats:
+    """The part of the statistics that the regressions need."""
     return emissions.stats_from_flat(total.regression, *prior.regression.mean.shape)
 
 
-def global_step(
-    prior: Prior, stats: SequenceStats, old: Transitions | None = None, rounds: int = 2
-) -> Fit:
+def global_step(prior: Prior, stats: SequenceStats, old: Transitions | None = None) -> Fit:
     """The best posterior for given statistics, and the bound."""
     total = stats.total()
     regression = regression_stats(prior, total)
     regressions = emissions.posterior(prior.regression, regression)
-    start, counts = np.maximum(total.start, 0), np.maximum(total.counts, 0)
     sticks = None if old is None else (old.stick_mean, old.stick_weight)
-    chain = transitions.update(prior.transition, start, counts, sticks, rounds)
+    chain = transitions.update(prior.transition, total.start, total.counts, sticks)
     evidence = emissions.log_normaliser(regressions) - emissions.log_normaliser(prior.regression)
     n = prior.regression.scale.shape[-1]
-    likelihood = float(np.sum(evidence) - np.sum(regression.count) * n / 2 * emissions.LOG_2PI)
-    bound = likelihood + transitions.bound(prior.transition, chain, start, counts) + float(total.entropy)
-    return Fit(Posterior(regressions, chain), stats, bound)
+    likelihood = float(np.sum(evidence) - np.sum(regression.weight) * n / 2 * emissions.LOG_2PI)
+    states = transitions.bound(prior.transition, chain, total.start, total.counts) + float(total.entropy)
+    return Fit(Posterior(regressions, chain), stats, likelihood + states)
 
 
 def local_step(sequences: Sequences, posterior: Posterior) -> SequenceStats:
@@ -76,7 +74,7 @@ def probabilities(sequences: Sequences, posterior: Posterior) -> Float[ndarray, 
     return sequence_stats(sequences, *posterior.scores())[1]
 
 
-def paths(sequences: Sequences, posterior: Posterior) -> list[Int[ndarray, "time"]]:
+def paths(sequences: Sequences, posterior: Posterior) -> list[Int[ndarray, "_"]]:
     """The most likely states of each sequence."""
     natural, log_start, log_rows = posterior.scores()
     scores = sequences.features @ natural.T

@@ -30,24 +30,25 @@ def sort_states(prior: Prior, fit: Fit) -> Fit:
 
 
 def merge_candidates(prior: Prior, fit: Fit) -> list[tuple[int, int]]:
-    """Pairs of states, those first whose frames one regression explains best.
-
-    A merged chain has less entropy than before; a pair that loses even with the old one is left out.
-    """
+    """Pairs of states, those first whose frames one regression explains best."""
     stats = regression_stats(prior, fit.stats.total())
     own = emissions.log_evidence(prior.regression, stats)
     first, second = np.triu_indices(len(own), 1)
     joint = emissions.RegressionStats(*(x[first] + x[second] for x in stats))
     gap = emissions.log_evidence(prior.regression, joint) - own[first] - own[second]
-    best = [(int(first[i]), int(second[i])) for i in np.argsort(-gap)[:MOST_PAIRS]]
-    return [pair for pair in best if global_step(prior, fit.stats.mapped(_merging(fit, *pair))).elbo > fit.elbo]
+    return [(int(first[i]), int(second[i])) for i in np.argsort(-gap)[:MOST_PAIRS]]
 
 
 def merge(prior: Prior, sequences: Sequences, fit: Fit, keep: int, drop: int) -> Fit | None:
-    """Two states become one."""
+    """Two states become one.
+
+    A merged chain has less entropy than before; a merge that loses even with the old one is not refined.
+    """
     usage = fit.stats.usage
     touched = np.flatnonzero(np.minimum(usage[:, keep], usage[:, drop]) > UNUSED)
     merged = global_step(prior, fit.stats.mapped(_merging(fit, keep, drop)))
+    if merged.elbo <= fit.elbo:
+        return None
     return _better(fit, refine(prior, sequences, merged, touched))
 
 
@@ -59,7 +60,8 @@ def _merging(fit: Fit, keep: int, drop: int) -> Float[ndarray, "k j"]:
 
 def delete(prior: Prior, sequences: Sequences, fit: Fit, state: int) -> Fit | None:
     """A state's frames go to whichever others take them."""
-    return _better(fit, _without(prior, sequences, fit, np.arange(fit.posterior.num_states) == state, passes=2))
+    dropped = np.arange(fit.posterior.num_states) == state
+    return _better(fit, _without(prior, sequences, fit, dropped, passes=2))
 
 
 def _without(prior: Prior, sequences: Sequences, fit: Fit, dropped: ndarray, passes: int) -> Fit:
@@ -69,8 +71,8 @@ def _without(prior: Prior, sequences: Sequences, fit: Fit, dropped: ndarray, pas
 
 
 def runs_of_states(sequences: Sequences, fit: Fit, shortest: int) -> list[Run]:
-    """Stretches in which the most likely state stays the same."""
-    runs = []
+    """Stretches in which the most likely state stays the same, of two frames at least."""
+    runs, shortest = [], max(shortest, 2)
     for i, path in enumerate(paths(sequences, fit.posterior)):
         edges = np.flatnonzero(np.diff(path)) + 1
         bounds = zip(np.r_[0, edges], np.r_[edges, len(path)], strict=True)
@@ -116,7 +118,8 @@ def _born(prior: Prior, sequences: Sequences, fit: Fit, i: int, parts: tuple) ->
     grown = fit.stats.mapped(np.eye(old, old + new)).replaced(target, assigned)
     proposal = refine(prior, sequences, global_step(prior, grown), target, passes=3)
     proposal = refine(prior, sequences, proposal, _users(fit, split))
-    empty = proposal.stats.total().usage < 1
+    usage = proposal.stats.total().usage
+    empty = usage < min(1, usage.max())
     return _without(prior, sequences, proposal, empty, passes=1) if np.any(empty) else proposal
 
 

@@ -14,7 +14,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 from scipy.optimize import minimize
-from scipy.special import betaln, expit, gammaln, logit, polygamma, psi
+from scipy.special import betaln, expit, gammaln, logit, psi, zeta
+
+LOGIT_RANGE = -12, 12  # of the sticks' means
+LOG_WEIGHT_RANGE = -4, 16  # of their weights
 
 
 class StickyPrior(NamedTuple):
@@ -69,13 +72,8 @@ def update(
         share = start_counts + counts.sum(axis=0) + 1.0
         popularity = share / share.sum() * num_states / (num_states + 1.0)
         sticks = sticks_from_popularity(popularity), np.full(num_states, 1 + prior.gamma)
-    value = -np.inf
     for _ in range(rounds):
-        transitions = _dirichlets(prior, start_counts, counts, *sticks)
-        sticks = _improve_sticks(prior, transitions)
-        before, value = value, _top_bound(prior, transitions._replace(stick_mean=sticks[0], stick_weight=sticks[1]))
-        if abs(value - before) < 1e-6:
-            break
+        sticks = _improve_sticks(prior, _dirichlets(prior, start_counts, counts, *sticks))
     return _dirichlets(prior, start_counts, counts, *sticks)
 
 
@@ -101,7 +99,7 @@ def _stickiness(prior: StickyPrior) -> float:
     """Slope of the bound on log(alpha beta_k + kappa) in beta_k."""
     if prior.persistence == 0:
         return 0.0
-    return float(np.log(prior.concentration + prior.persistence) - np.log(prior.persistence))
+    return float(np.log1p(prior.concentration / prior.persistence))
 
 
 def _pull(prior: StickyPrior, transitions: Transitions) -> Float[ndarray, "k_plus_1"]:
@@ -113,42 +111,41 @@ def _pull(prior: StickyPrior, transitions: Transitions) -> Float[ndarray, "k_plu
 
 
 def _improve_sticks(prior: StickyPrior, transitions: Transitions) -> tuple[ndarray, ndarray]:
+    """A few quasi-Newton steps that raise the bound, given the Dirichlets."""
     num_states = len(transitions.stick_mean)
-    log_u, log_rest = _coefficients(prior, num_states)
-    pull = _pull(prior, transitions)
-
-    def negative(x):
-        mean, weight = expit(x[:num_states]), np.exp(x[num_states:])
-        a, b = mean * weight, (1 - mean) * weight
-        first, rest = psi(a) - psi(weight), psi(b) - psi(weight)
-        popularity = _popularity(mean)
-        # E log u and E log(1-u), weighed, plus the entropy of q(u)
-        value = np.sum((log_u + 1 - a) * first + (log_rest + 1 - b) * rest + betaln(a, b)) + popularity @ pull
-        both = polygamma(1, weight)
-        by_a = (log_u + 1 - a) * (polygamma(1, a) - both) - (log_rest + 1 - b) * both
-        by_b = (log_rest + 1 - b) * (polygamma(1, b) - both) - (log_u + 1 - a) * both
-        # beta_l falls with u_j for l > j, and rises for l = j
-        contribution = popularity * pull
-        after = np.cumsum(contribution[::-1])[::-1][1:]
-        by_mean = weight * (by_a - by_b) + contribution[:-1] / mean - after / (1 - mean)
-        by_weight = mean * by_a + (1 - mean) * by_b
-        return -value, -np.concatenate([by_mean * mean * (1 - mean), by_weight * weight])
-
+    fixed = _coefficients(prior, num_states), _pull(prior, transitions)
     start = np.concatenate([logit(transitions.stick_mean), np.log(transitions.stick_weight)])
-    bounds = [(-12, 12)] * num_states + [(-4, 16)] * num_states
-    found = minimize(negative, np.clip(start, *np.array(bounds).T), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 20})
-    best = found.x if found.fun <= negative(start)[0] else start
+    bounds = np.repeat([LOGIT_RANGE, LOG_WEIGHT_RANGE], num_states, axis=0)
+    inside = np.clip(start, *bounds.T)
+    found = minimize(_cost, inside, fixed, "L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": 20})
+    best = found.x if found.fun <= _cost(start, *fixed)[0] else start
     return expit(best[:num_states]), np.exp(best[num_states:])
 
 
-def _top_bound(prior: StickyPrior, transitions: Transitions) -> float:
-    """The terms that depend on the sticks, given the Dirichlets."""
-    a = transitions.stick_mean * transitions.stick_weight
-    b = transitions.stick_weight - a
-    log_u, log_rest = _coefficients(prior, len(a))
+def _cost(
+    x: Float[ndarray, "twice_k"], coefficients: tuple[ndarray, ndarray], pull: Float[ndarray, "k_plus_1"]
+) -> tuple[float, Float[ndarray, "twice_k"]]:
+    """Minus the terms of the bound that depend on the sticks, and the gradient; `x` is unconstrained."""
+    mean, weight = expit(x[: len(x) // 2]), np.exp(x[len(x) // 2 :])
+    a, b = mean * weight, (1 - mean) * weight
+    log_u, log_rest = coefficients
+    contribution = _popularity(mean) * pull
+    value = _stick_terms(a, b, log_u, log_rest) + np.sum(contribution)
+    trigamma = lambda x: zeta(2, x)
+    both = trigamma(weight)
+    by_a = (log_u + 1 - a) * (trigamma(a) - both) - (log_rest + 1 - b) * both
+    by_b = (log_rest + 1 - b) * (trigamma(b) - both) - (log_u + 1 - a) * both
+    # beta_l falls with u_j for l > j, and rises for l = j
+    after = np.cumsum(contribution[::-1])[::-1][1:]
+    by_mean = weight * (by_a - by_b) + contribution[:-1] / mean - after / (1 - mean)
+    by_weight = mean * by_a + (1 - mean) * by_b
+    return -value, -np.concatenate([by_mean * mean * (1 - mean), by_weight * weight])
+
+
+def _stick_terms(a, b, log_u, log_rest) -> float:
+    """E log u and E log(1 - u), weighed, plus the entropy of q(u) = Beta(a, b)."""
     first, rest = psi(a) - psi(a + b), psi(b) - psi(a + b)
-    sticks = np.sum((log_u + 1 - a) * first + (log_rest + 1 - b) * rest + betaln(a, b))
-    return float(sticks + transitions.popularity @ _pull(prior, transitions))
+    return float(np.sum((log_u + 1 - a) * first + (log_rest + 1 - b) * rest + betaln(a, b)))
 
 
 def bound(
@@ -157,12 +154,10 @@ def bound(
     """E log p(states, pi, u) - E log q(pi, u), the states' own entropy aside."""
     num_states = len(start_counts)
     a, b = q.stick_mean * q.stick_weight, (1 - q.stick_mean) * q.stick_weight
-    first, rest = psi(a) - psi(a + b), psi(b) - psi(a + b)
-    log_u, log_rest = _coefficients(prior, num_states)
     value = num_states**2 * np.log(prior.concentration) + num_states * np.log(prior.start)
     value += (q.popularity[:-1].sum() - num_states) * _stickiness(prior)
     value += num_states * np.log(prior.gamma)  # Beta(1, gamma)
-    value += np.sum((log_u + 1 - a) * first + (log_rest + 1 - b) * rest + betaln(a, b))
+    value += _stick_terms(a, b, *_coefficients(prior, num_states))
     # Dirichlets: (prior + counts - posterior) . E log pi + log-normaliser of the posterior
     rows, start = expected_log(q.rows), expected_log(q.start)
     prior_rows = np.tile(prior.concentration * q.popularity, (num_states, 1))

@@ -30,6 +30,7 @@ from svae.expfam.natural_gradient import UNBIASED as UNBIASED
 from svae.expfam.natural_gradient import GradientRule as GradientRule
 from svae.expfam.natural_gradient import ParameterPosterior as ParameterPosterior
 from svae.expfam.natural_gradient import fixed_parameters as fixed_parameters
+from svae.expfam.natural_gradient import natural_descent as natural_descent
 from svae.expfam.natural_gradient import parameter_posterior as parameter_posterior
 from svae.expfam.natural_gradient import prior_kl as prior_kl
 from svae.expfam.propagate import linearize as linearize

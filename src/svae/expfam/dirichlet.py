@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae import checks
 from svae.expfam import constraints
-from svae.expfam.family import ParameterFamily
+from svae.expfam.family import LEAST_KEPT, ParameterFamily
 
 
 class DirichletTerms(NamedTuple):
@@ -64,6 +64,12 @@ class Dirichlet(ParameterFamily):
     def standard_from_natural(self, natural: DirichletTerms) -> DirichletParameters:
         """alpha."""
         return DirichletParameters(natural.log_probability + 1)
+
+    def advance(self, standard: DirichletParameters, step: DirichletTerms) -> DirichletParameters:
+        """Concentration by concentration."""
+        (alpha,) = standard
+        least = jnp.maximum(LEAST_KEPT * alpha, 1.01 * self.minimum)
+        return DirichletParameters(jnp.maximum(alpha + step.log_probability, least))
 
     def standard_from_unconstrained(self, unconstrained: DirichletUnconstrained) -> DirichletParameters:
         """Concentrations above `minimum`."""

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+LEAST_KEPT = 0.1  # of anything positive, in one step of `advance`
+
 Terms = Any  # a record of arrays, one for each sufficient statistic
 
 
@@ -98,6 +100,14 @@ class ParameterFamily(ExponentialFamily):
     def unconstrained_from_standard(self, standard: Terms) -> Terms:
         """The inverse of `standard_from_unconstrained`."""
 
+    def advance(self, standard: Terms, step: Terms) -> Terms:
+        """Standard parameters after `step` was added to the natural ones.
+
+        Families with a bounded domain go as far as a single step should: nothing positive loses more
+        than nine tenths of itself.
+        """
+        return self.standard_from_natural(add(self.natural_from_standard(standard), step))
+
     def infer(self, natural: Terms) -> tuple[Array, Terms]:
         """Log-partition and expected statistics."""
         return self.infer_standard(self.standard_from_natural(natural))
@@ -146,6 +156,10 @@ class Product(ParameterFamily):
     def standard_from_natural(self, natural: Terms) -> Terms:
         """Factor by factor."""
         return self._map(lambda family, n: family.standard_from_natural(n), natural)
+
+    def advance(self, standard: Terms, step: Terms) -> Terms:
+        """Factor by factor."""
+        return self._map(lambda family, s, d: family.advance(s, d), standard, step)
 
     def standard_from_unconstrained(self, unconstrained: Terms) -> Terms:
         """Factor by factor."""

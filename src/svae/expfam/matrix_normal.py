@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma, gammaln
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from svae import checks, linalg
 from svae.expfam import constraints
-from svae.expfam.family import ParameterFamily
+from svae.expfam.family import LEAST_KEPT, ParameterFamily
 from svae.expfam.gaussian import LOG_2PI, GaussianParameters
 from svae.linalg import matmul, outer, transpose
 
@@ -138,6 +138,21 @@ class MatrixNormalInverseWishart(ParameterFamily):
         scale = linalg.symmetrize(output - matmul(cross, transpose(mean)))
         return MNIWParameters(scale, mean, input_precision, weight - (n + m + 1))
 
+    def advance(self, standard: MNIWParameters, step: MNIWTerms) -> MNIWParameters:
+        """Halve the step of each batch entry until it stays within bounds."""
+
+        def halve(carry):
+            share, _ = carry
+            share = share / 2
+            return share, _within_bounds(standard, _moved(standard, step, share))
+
+        whole = jnp.ones_like(standard.dof)
+        start = whole, _within_bounds(standard, _moved(standard, step, whole))
+        smallest = 2.0**-20
+        more = lambda carry: jnp.any(~carry[1] & (carry[0] > smallest))
+        share, sound = jax.lax.while_loop(more, lambda carry: _where_unsound(carry, halve(carry)), start)
+        return _moved(standard, step, jnp.where(sound, share, 0))
+
     def standard_from_unconstrained(self, unconstrained: MNIWUnconstrained) -> MNIWParameters:
         """Any reals give valid parameters."""
         scale, mean, input_precision, dof = unconstrained
@@ -157,6 +172,40 @@ class MatrixNormalInverseWishart(ParameterFamily):
             constraints.unconstrained_from_spd(input_precision, SPD_MINIMUM),
             constraints.unconstrained_from_above(dof, mean.shape[-2] - 1.0),
         )
+
+
+def _where_unsound(old: tuple[Array, Array], new: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The new share of a step where the old one was too much."""
+    sound = old[1]
+    return jnp.where(sound, old[0], new[0]), sound | new[1]
+
+
+def _moved(standard: MNIWParameters, step: MNIWTerms, share: Float[Array, "*batch"]) -> MNIWParameters:
+    r"""After `share` of a step $\delta$ of the natural parameters.
+
+    $V' = V + \delta_{uu}$, $M' = M + (\delta_{yu} - M\delta_{uu}) V'^{-1}$ and, with residuals in place of
+    outer products lest these cancel,
+    $S' = S + \delta_{yy} - \delta_{yu}M^\top - M\delta_{uy} + M\delta_{uu}M^\top - (M'-M)V'(M'-M)^\top$.
+    """
+    scale, mean, input_precision, dof = standard
+    output, cross, inputs, weight = (
+        share.reshape(share.shape + (1,) * (x.ndim - share.ndim)) * x for x in step
+    )
+    new_precision = linalg.symmetrize(input_precision + inputs)
+    residual = cross - matmul(mean, inputs)
+    change = transpose(linalg.solve(new_precision, transpose(residual)))
+    explained = matmul(residual, transpose(mean)) + matmul(mean, transpose(cross))
+    new_scale = scale + output - explained - matmul(change, transpose(residual))
+    return MNIWParameters(linalg.symmetrize(new_scale), mean + change, new_precision, dof + weight)
+
+
+def _within_bounds(old: MNIWParameters, new: MNIWParameters) -> Bool[Array, "*batch"]:
+    least = old.mean.shape[-2] - 1.0
+    return (
+        linalg.is_positive_definite(new.scale - LEAST_KEPT * old.scale)
+        & linalg.is_positive_definite(new.input_precision - LEAST_KEPT * old.input_precision)
+        & (new.dof - least > LEAST_KEPT * (old.dof - least))
+    )
 
 
 def _wishart_half_dofs(dof: Float[Array, "*batch"], size: int) -> Float[Array, "*batch n"]:
@@ -233,6 +282,12 @@ class NormalInverseWishart(ParameterFamily):
         mean = first / mean_weight[..., None]
         scale = linalg.symmetrize(second - outer(first, mean))
         return NIWParameters(scale, mean, mean_weight, weight - (mean.shape[-1] + 2))
+
+    def advance(self, standard: NIWParameters, step: NIWTerms) -> NIWParameters:
+        """As the MNIW."""
+        moved = self.regression.advance(_regression(standard), _regression_terms(step))
+        scale, mean, input_precision, dof = moved
+        return NIWParameters(scale, mean[..., 0], input_precision[..., 0, 0], dof)
 
     def standard_from_unconstrained(self, unconstrained: NIWUnconstrained) -> NIWParameters:
         """Any reals give valid parameters."""

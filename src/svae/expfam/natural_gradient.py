@@ -9,7 +9,8 @@ $$ F_{\tilde\eta}^{-1} \nabla_{\tilde\eta} \mathcal L
 
 treat $\eta \to \mu$ as the identity, then push the gradient *forward* through $f^{-1}$. That is one
 custom derivative rule, the same for every family. The result is a gradient like any other: hand it to
-any optimiser (plain SGD is the classical choice).
+any optimiser (plain SGD is the classical choice). Long steps are better taken by `natural_descent`, which
+goes straight in $\eta$, where $f$ would bend the way, and minds the borders.
 
 Which gradient is taken is a value, a `GradientRule`:
 
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 from svae.expfam.family import ParameterFamily, Terms, add, inner, zeros_for_none
@@ -74,6 +76,26 @@ def fixed_parameters(family: ParameterFamily, parameters: Any) -> ParameterPoste
     """Parameters known for certain: inference then is that of the model with these parameters."""
     stats = family.sufficient_stats(parameters)
     return ParameterPosterior(None, stats, jnp.asarray(jnp.nan), stats)
+
+
+def natural_descent(
+    family: ParameterFamily, rate: optax.ScalarOrSchedule, scale: float = 1.0
+) -> optax.GradientTransformation:
+    """Descent along natural gradients by `rate * scale`, exact in the natural parameters."""
+
+    def init(params):
+        del params
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
+
+    def update(gradient, state, params):
+        size = scale * (rate(state.count) if callable(rate) else rate)
+        against = jax.tree.map(lambda g: (-size * g).astype(g.dtype), gradient)
+        _, step = jax.jvp(family.natural_from_unconstrained, (params,), (against,))
+        moved = family.advance(family.standard_from_unconstrained(params), step)
+        updates = add(family.unconstrained_from_standard(moved), params, -1.0)
+        return updates, optax.ScaleByScheduleState(state.count + 1)
+
+    return optax.GradientTransformation(init, update)
 
 
 def prior_kl(family: ParameterFamily, posterior: ParameterPosterior, prior: Terms) -> Float[Array, ""]:

@@ -85,7 +85,9 @@ class Model(eqx.Module):
     def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
         """New sequences."""
 
-    def forecast(self, key: PRNGKeyArray, batch: Batch, horizon: int) -> Float[Array, "batch horizon features"]:
+    def forecast(
+        self, key: PRNGKeyArray, batch: Batch, horizon: int
+    ) -> Float[Array, "batch horizon features"]:
         """One draw of what comes after each sequence."""
         count, time, features = batch.values.shape
         longer = jnp.full((count, time + horizon, features), jnp.nan, batch.values.dtype)

@@ -106,7 +106,9 @@ class SVAE(Model):
         states = jax.vmap(self.pgm.most_likely_states)(inference.solution, batch.lengths)
         return Segmentation(states, probability, inference.solution.converged)
 
-    def _draw(self, key: PRNGKeyArray, inference: Inference, batch: Batch) -> Float[Array, "batch time latent"]:
+    def _draw(
+        self, key: PRNGKeyArray, inference: Inference, batch: Batch
+    ) -> Float[Array, "batch time latent"]:
         draw = lambda key, solution, length: self.pgm.blocks(length)[0].sample(key, solution.naturals[0])
         keys = jax.random.split(key, batch.values.shape[0])
         return jax.vmap(draw)(keys, inference.solution, batch.lengths)
@@ -145,5 +147,12 @@ def with_graph(model: SVAE, pgm: GraphicalModel, standard: Terms) -> SVAE:
     """The same networks around another graphical model, with the standard parameters of q(theta)."""
     parameters = pgm.family.unconstrained_from_standard(standard)
     return SVAE(
-        pgm, parameters, model.encoder, model.decoder, model.likelihood, model.solver, model.adjoint, model.rule
+        pgm,
+        parameters,
+        model.encoder,
+        model.decoder,
+        model.likelihood,
+        model.solver,
+        model.adjoint,
+        model.rule,
     )

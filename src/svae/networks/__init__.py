@@ -1,7 +1,7 @@
 """Encoders, decoders and likelihoods."""
 
 from svae.networks.encoder import Encoder, Evidence, mlp_decoder, mlp_encoder
-from svae.networks.layers import MLP, Dense, LayerNorm
+from svae.networks.layers import MLP, Dense, LayerNorm, Residual
 from svae.networks.likelihoods import Bernoulli, Categorical, Gamma, Gaussian, Likelihood, Poisson
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "LayerNorm",
     "Likelihood",
     "Poisson",
+    "Residual",
     "mlp_decoder",
     "mlp_encoder",
 ]

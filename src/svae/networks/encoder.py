@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from svae.networks.layers import MLP
+from svae.networks.layers import MLP, Residual
 
 HIDDEN = (256, 128)  # the paper's encoder; the decoder has them in reverse
 
@@ -41,9 +41,15 @@ class Encoder(eqx.Module):
             key = jax.random.key(0) if key is None else key
             self.log_precision = 0.01 * jax.random.normal(key, (latent_dim,), jnp.float32)
 
-    def __call__(self, features: Float[Array, "time inputs"], present: Bool[Array, "time entries"]) -> Evidence:
-        """Potentials of every step; those of steps with no entry present are zero."""
-        output = self.network(features)
+    def __call__(
+        self, features: Float[Array, "time inputs"], present: Bool[Array, "time entries"]
+    ) -> Evidence:
+        """Potentials of every step; those of steps with no entry present are zero.
+
+        `features` has the same number of columns for each entry, side by side.
+        """
+        seen = jnp.repeat(present, features.shape[-1] // present.shape[-1], axis=-1)
+        output = self.network(jnp.where(seen, features, 0))
         if self.log_precision is None:
             mean, log_precision = jnp.split(output, 2, axis=-1)
         else:
@@ -59,14 +65,21 @@ def mlp_encoder(
     key: PRNGKeyArray,
     hidden: tuple[int, ...] = HIDDEN,
     precision_per_step: bool = False,
+    kind: type[MLP] | type[Residual] = MLP,
 ) -> Encoder:
-    """The paper's encoder."""
+    """The paper's encoder, or one of another kind of network."""
     network_key, precision_key = jax.random.split(key)
     outputs = 2 * latent_dim if precision_per_step else latent_dim
-    network = MLP((inputs, *hidden, outputs), network_key)
+    network = kind((inputs, *hidden, outputs), network_key)
     return Encoder(network, None if precision_per_step else latent_dim, precision_key)
 
 
-def mlp_decoder(latent_dim: int, outputs: int, key: PRNGKeyArray, hidden: tuple[int, ...] = HIDDEN) -> MLP:
-    """The paper's decoder."""
-    return MLP((latent_dim, *reversed(hidden), outputs), key)
+def mlp_decoder(
+    latent_dim: int,
+    outputs: int,
+    key: PRNGKeyArray,
+    hidden: tuple[int, ...] = HIDDEN,
+    kind: type[MLP] | type[Residual] = MLP,
+) -> MLP | Residual:
+    """The paper's decoder, or one of another kind of network."""
+    return kind((latent_dim, *reversed(hidden), outputs), key)

@@ -21,7 +21,8 @@ class Dense(eqx.Module):
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         """Over the last axis."""
-        return x @ self.weight.T + self.bias
+        y = x @ self.weight.T
+        return y + jnp.broadcast_to(self.bias, y.shape)
 
 
 class LayerNorm(eqx.Module):
@@ -38,7 +39,8 @@ class LayerNorm(eqx.Module):
         """Over the last axis."""
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(centred**2, axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt(variance + EPSILON) * self.scale + self.shift
+        scale, shift = (jnp.broadcast_to(p, x.shape) for p in (self.scale, self.shift))
+        return centred * jax.lax.rsqrt(variance + EPSILON) * scale + shift
 
 
 class MLP(eqx.Module):
@@ -57,3 +59,20 @@ class MLP(eqx.Module):
         for layer, norm in zip(self.layers[:-1], self.norms, strict=True):
             x = norm(jax.nn.gelu(layer(x), approximate=True))
         return self.layers[-1](x)
+
+
+class Residual(eqx.Module):
+    """A linear map plus a network that begins as nothing: what is linear need not be learned."""
+
+    linear: Dense
+    network: MLP
+
+    def __init__(self, sizes: tuple[int, ...], key: PRNGKeyArray):
+        linear_key, network_key = jax.random.split(key)
+        network = MLP(sizes, network_key)
+        self.network = eqx.tree_at(lambda m: m.layers[-1].weight, network, replace_fn=jnp.zeros_like)
+        self.linear = Dense(sizes[0], sizes[-1], linear_key)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """The sum of both."""
+        return self.linear(x) + self.network(x)

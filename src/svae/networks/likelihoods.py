@@ -35,7 +35,9 @@ class Likelihood(eqx.Module):
         """E[x | output]."""
 
     @abstractmethod
-    def sample(self, key: PRNGKeyArray, output: Float[Array, "*batch outputs"]) -> Float[Array, "*batch features"]:
+    def sample(
+        self, key: PRNGKeyArray, output: Float[Array, "*batch outputs"]
+    ) -> Float[Array, "*batch features"]:
         """A draw."""
 
     def encoder_inputs(self, num_features: int) -> int:
@@ -43,7 +45,7 @@ class Likelihood(eqx.Module):
         return num_features
 
     def features(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch inputs"]:
-        """What the encoder sees of data."""
+        """What the encoder sees of data: the same number of columns for each feature, side by side."""
         return x
 
 
@@ -67,7 +69,7 @@ class Gaussian(Likelihood):
 
     def log_density(self, output: Array, x: Array) -> Array:
         """Of a normal."""
-        scale = self.scale
+        scale = jnp.broadcast_to(self.scale, output.shape)
         return -0.5 * (((x - output) / scale) ** 2 + LOG_2PI) - jnp.log(scale)
 
     def mean(self, output: Array) -> Array:
@@ -76,7 +78,8 @@ class Gaussian(Likelihood):
 
     def sample(self, key: PRNGKeyArray, output: Array) -> Array:
         """Mean plus noise."""
-        return output + self.scale * jax.random.normal(key, output.shape, output.dtype)
+        scale = jnp.broadcast_to(self.scale, output.shape)
+        return output + scale * jax.random.normal(key, output.shape, output.dtype)
 
 
 class Gamma(Likelihood):
@@ -164,9 +167,12 @@ class Categorical(Likelihood):
         scores = output.reshape(*output.shape[:-1], -1, self.num_classes)
         return jax.nn.log_softmax(scores, axis=-1)
 
+    def _one_hot(self, x: Array) -> Array:
+        return jax.nn.one_hot(x.astype(jnp.int32), self.num_classes, dtype=x.dtype)
+
     def log_density(self, output: Array, x: Array) -> Array:
         """The log-probability of the class that x is."""
-        return jnp.sum(self._scores(output) * jax.nn.one_hot(x, self.num_classes), axis=-1)
+        return jnp.sum(self._scores(output) * self._one_hot(x), axis=-1)
 
     def mean(self, output: Array) -> Array:
         """The most probable class (classes have no mean)."""
@@ -182,5 +188,4 @@ class Categorical(Likelihood):
 
     def features(self, x: Array) -> Array:
         """One-hot vectors, side by side."""
-        one_hot = jax.nn.one_hot(x, self.num_classes)
-        return one_hot.reshape(*x.shape[:-1], -1)
+        return self._one_hot(x).reshape(*x.shape[:-1], -1)

@@ -1,0 +1,1 @@
+"""Training: steps, loops, stages, checkpoints."""

@@ -1,7 +1,8 @@
 """The graphical model's first posterior, from data that a pre-trained encoder has seen.
 
 Switching and linear dynamics are regressions of each step on the one before, so a variational AR-HMM on
-draws of the latent variables finds them: with one state for an LDS, with as many as it wants for an SLDS.
+the encoded paths finds them: with one state for an LDS, with as many as it wants for an SLDS. A mixture of
+normals is fitted to the encoded points as they are.
 """
 
 from collections.abc import Callable
@@ -9,25 +10,28 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from numpy import ndarray
 
 from svae import arhmm
 from svae.expfam import DirichletParameters, MNIWParameters, NIWParameters, Terms
 from svae.models import SVAE, Batch
-from svae.pgm import LDS, SLDS, LDSGlobals, SLDSGlobals
+from svae.pgm import LDS, SLDS, GaussianMixture, LDSGlobals, MixtureGlobals, SLDSGlobals
 
-MOST_SEQUENCES = 100  # that the AR-HMM sees
+Series = list[Float[ndarray, "_ latent"]]
 
 
-def draw_latents(model: SVAE, data: Batch, key: PRNGKeyArray) -> list[Float[ndarray, "time latent"]]:
-    """Independent draws from the encoder's potentials, step by step; NaN where nothing was observed."""
+def encoded_paths(model: SVAE, data: Batch) -> Series:
+    """The means of the encoder's potentials, step by step; NaN where nothing was observed.
+
+    Not draws: noise that is independent from step to step hides small movements, and the noise of the
+    dynamics is learned later, when the potentials' own uncertainty is accounted for.
+    """
     present = data.present
     evidence = jax.jit(jax.vmap(model.encoder))(model.likelihood.features(data.filled), present)
     precision = jnp.where(jnp.any(present, axis=-1, keepdims=True), evidence.precision, jnp.nan)
-    noise = jax.random.normal(key, precision.shape, precision.dtype)
-    drawn = np.asarray(evidence.linear / precision + noise / jnp.sqrt(precision), np.float64)
-    return [z[:length] for z, length in zip(drawn, np.asarray(data.lengths), strict=True)]
+    paths = np.asarray(evidence.linear / precision, np.float64)
+    return [z[:length] for z, length in zip(paths, np.asarray(data.lengths), strict=True)]
 
 
 def regression_prior(pgm: SLDS | LDS) -> arhmm.Regressions:
@@ -45,22 +49,54 @@ def transition_prior(pgm: SLDS | LDS) -> arhmm.StickyPrior:
     return arhmm.StickyPrior(persistence=pgm.stay, concentration=leaving)
 
 
+def innovation_of(series: Series) -> float:
+    """Mean variance of a step."""
+    steps = np.concatenate([np.diff(z, axis=0) for z in series])
+    return float(np.nanmean(np.nanvar(steps, axis=0)))
+
+
 def fit_dynamics(
     pgm: SLDS | LDS,
-    series: list[Float[ndarray, "time latent"]],
+    series: Series,
     seed: int = 0,
+    effort: arhmm.Effort | None = None,
     report: Callable[[int, arhmm.Fit], None] = lambda lap, fit: None,
-    **settings,
 ) -> arhmm.Fit:
-    """The AR-HMM of latent sequences, with the graphical model's prior."""
+    """The AR-HMM of latent sequences, with the graphical model's prior and no more states than it has."""
     prior = arhmm.Prior(regression_prior(pgm), transition_prior(pgm))
     num_states = 1 if isinstance(pgm, LDS) else pgm.num_states
-    return arhmm.fit_arhmm(series, prior, num_states, seed=seed, report=report, **settings)
+    effort = (arhmm.Effort() if effort is None else effort)._replace(most_states=num_states)
+    return arhmm.fit_arhmm(series, prior, num_states, seed=seed, effort=effort, report=report)
 
 
-def parameters_from_arhmm(
-    pgm: SLDS | LDS, fit: arhmm.Fit, series: list[Float[ndarray, "time latent"]], weight: float = 1.0
-) -> Terms:
+def fit_mixture(pgm: GaussianMixture, series: Series, weight: float = 1.0, seed: int = 0) -> MixtureGlobals:
+    """Standard parameters of a variational Gaussian mixture of all steps, most used component first."""
+    from sklearn.mixture import BayesianGaussianMixture
+
+    points = np.concatenate(series)
+    points = points[np.isfinite(points).all(axis=1)]
+    prior = jax.tree.map(np.asarray, pgm.family.standard_from_natural(pgm.prior())).emission
+    found = BayesianGaussianMixture(
+        n_components=min(pgm.num_states, len(points)),
+        weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior=pgm.concentration,
+        mean_precision_prior=float(prior.confidence[0]),
+        mean_prior=prior.mean[0],
+        degrees_of_freedom_prior=float(prior.dof[0]),
+        covariance_prior=prior.scale[0],
+        max_iter=500,
+        random_state=seed,
+    ).fit(points)
+    share = found.predict_proba(points)
+    order = np.argsort(-share.sum(axis=0))
+    share = np.pad(share[:, order], [(0, 0), (0, pgm.num_states - len(order))])
+    features = arhmm.outer_features(points, np.ones((len(points), 1)))
+    emission = _niw_posterior(jax.tree.map(lambda x: x[0], prior), share.T @ features, weight)
+    counts = pgm.concentration + weight * share.sum(axis=0)
+    return _single(MixtureGlobals(emission, DirichletParameters(counts)))
+
+
+def parameters_from_arhmm(pgm: SLDS | LDS, fit: arhmm.Fit, series: Series, weight: float = 1.0) -> Terms:
     """Standard parameters of the graphical model's posterior, each sequence counted `weight` times.
 
     States that the AR-HMM does not use stay at their prior. All sums are in double precision.
@@ -68,17 +104,14 @@ def parameters_from_arhmm(
     n, prior = pgm.latent_dim, jax.tree.map(lambda x: np.asarray(x, np.float64), _standard_prior(pgm))
     stats = fit.stats.total()
     first = np.stack([z[0] for z in series if np.isfinite(z[0]).all()] or [np.zeros(n)])
-    starts = arhmm.stats_from_flat(arhmm.outer_features(first, np.ones((len(first), 1))).sum(axis=0), n, 1)
-    scale, mean, confidence, dof = prior.initial
-    before = arhmm.Regressions(scale, mean[:, None], confidence[None, None], dof)
-    scale, mean, confidence, dof = arhmm.posterior(before, _times(starts, weight))
-    initial = NIWParameters(scale, mean[:, 0], confidence[0, 0], dof)
+    starts = arhmm.outer_features(first, np.ones((len(first), 1))).sum(axis=0)
+    initial = _niw_posterior(prior.initial, starts, weight)
 
     regression = _times(arhmm.stats_from_flat(stats.regression, n, n + 1), weight)
     if isinstance(pgm, LDS):
         only = arhmm.RegressionStats(*(x.sum(axis=0) for x in regression))
         dynamics = arhmm.posterior(arhmm.Regressions(*prior.dynamics), only)
-        return _single(LDSGlobals(initial, MNIWParameters(*dynamics)))
+        return _single(LDSGlobals(initial, _mniw(dynamics)))
     spare = pgm.num_states - len(stats.start)
     pad = lambda x, axes: np.pad(x, [(0, spare)] * axes + [(0, 0)] * (x.ndim - axes))
     regression = arhmm.RegressionStats(*(pad(x, 1) for x in regression))
@@ -86,9 +119,7 @@ def parameters_from_arhmm(
     start = prior.start.concentration + weight * pad(stats.start, 1)
     rows = prior.transition.concentration + weight * pad(stats.counts, 2)
     return _single(
-        SLDSGlobals(
-            initial, MNIWParameters(*dynamics), DirichletParameters(start), DirichletParameters(rows)
-        )
+        SLDSGlobals(initial, _mniw(dynamics), DirichletParameters(start), DirichletParameters(rows))
     )
 
 
@@ -96,8 +127,21 @@ def _standard_prior(pgm: SLDS | LDS) -> Terms:
     return pgm.family.standard_from_natural(pgm.prior())
 
 
+def _niw_posterior(prior: NIWParameters, flat: Float[ndarray, "*k size"], weight: float) -> NIWParameters:
+    """A normal's conjugate update: the regression on a constant."""
+    scale, mean, confidence, dof = (np.asarray(x, np.float64) for x in prior)
+    before = arhmm.Regressions(scale, mean[:, None], confidence[None, None], dof)
+    after = arhmm.posterior(before, _times(arhmm.stats_from_flat(flat, len(mean), 1), weight))
+    q = _mniw(after)
+    return NIWParameters(q.scale, q.mean[..., 0], q.input_precision[..., 0, 0], q.dof)
+
+
 def _times(stats: arhmm.RegressionStats, weight: float) -> arhmm.RegressionStats:
     return arhmm.RegressionStats(*(weight * x for x in stats))
+
+
+def _mniw(q: arhmm.Regressions) -> MNIWParameters:
+    return MNIWParameters(*(jnp.asarray(x) for x in q))
 
 
 def _single(standard: Terms) -> Terms:

@@ -17,11 +17,13 @@ NETWORKS, NOISE, GRAPH = "networks", "noise", "graph"
 class TrainState(NamedTuple):
     """All that changes while training: with the data and the seed, it determines everything to come."""
 
-    model: Model
+    model: Any
     optimiser: Any
     step: Int[Array, ""]
     caution: Float[Array, ""]  # the step sizes' factor, lowered after failures
     failures: Int[Array, ""]
+    best: Float[Array, ""]  # the highest bound so far, of a chunk of steps
+    waited: Int[Array, ""]  # chunks since then
 
 
 class Metrics(NamedTuple):
@@ -39,37 +41,50 @@ def groups(model: Model) -> Any:
     """Which optimiser moves which leaf."""
 
     def named(path, _) -> str:
-        field = getattr(path[0], "name", None)
-        return {"parameters": GRAPH, "likelihood": NOISE}.get(field, NETWORKS)
+        fields = [getattr(part, "name", None) for part in path]
+        if fields[0] == "parameters":
+            return GRAPH
+        return NOISE if fields[0] == "likelihood" or fields[-1] == "log_precision" else NETWORKS
 
     return jax.tree_util.tree_map_with_path(named, model)
 
 
 def make_optimiser(
-    network_rate: optax.ScalarOrSchedule,
-    noise_rate: optax.ScalarOrSchedule,
-    graph_rate: optax.ScalarOrSchedule,
-    num_sequences: int,
+    networks: optax.GradientTransformation,
+    noise: optax.GradientTransformation,
+    graph: optax.GradientTransformation,
 ) -> optax.GradientTransformation:
-    """Adam for the networks, natural-gradient descent for the graphical model.
+    """Each group of parameters has an optimiser of its own.
 
-    The loss is that of one sequence. Multiplied by their number, its natural gradient is the way to the
-    posterior that a whole data set like this batch would give, and `graph_rate` the share of it to go.
-    The likelihood's own parameters have a rate of their own: a scale may have a hundredfold to go.
+    The scales of noise, in the likelihood and in the encoder, are one: they may have a hundredfold to go,
+    and until they are there hide what there is to see.
     """
-    graph = optax.chain(optax.scale(float(num_sequences)), optax.sgd(graph_rate))
-    adam = {NETWORKS: optax.adam(network_rate), NOISE: optax.adam(noise_rate)}
-    return optax.partition({**adam, GRAPH: graph}, groups)
+
+    def for_parameters(graph):
+        within = lambda tree: tree.parameters
+        init = lambda params: graph.init(within(params))
+
+        def update(updates, state, params):
+            moved, state = graph.update(within(updates), state, within(params))
+            return eqx.tree_at(within, updates, moved), state
+
+        return optax.GradientTransformation(init, update)
+
+    return optax.partition({NETWORKS: networks, NOISE: noise, GRAPH: for_parameters(graph)}, groups)
 
 
 def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:
     """Before the first step."""
     state = optimiser.init(eqx.filter(model, eqx.is_inexact_array))
     zero = jnp.zeros((), jnp.int32)
-    return TrainState(model, state, zero, jnp.ones((), jnp.float32), zero)
+    return TrainState(
+        model, state, zero, jnp.ones((), jnp.float32), zero, jnp.full((), -jnp.inf, jnp.float32), zero
+    )
 
 
-def batch_indices(key: PRNGKeyArray, step: Int[Array, ""], num_sequences: int, batch_size: int) -> Int[Array, "b"]:
+def batch_indices(
+    key: PRNGKeyArray, step: Int[Array, ""], num_sequences: int, batch_size: int
+) -> Int[Array, "b"]:
     """The sequences of a step: each epoch has its own order; what does not fill a batch sits it out."""
     per_epoch = num_sequences // batch_size
     order = jax.random.permutation(jax.random.fold_in(key, step // per_epoch), num_sequences)
@@ -83,7 +98,11 @@ def loss(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> t
 
 
 def step(
-    state: TrainState, batch: Batch, key: PRNGKeyArray, optimiser: optax.GradientTransformation, num_sequences: int
+    state: TrainState,
+    batch: Batch,
+    key: PRNGKeyArray,
+    optimiser: optax.GradientTransformation,
+    num_sequences: int,
 ) -> tuple[TrainState, Metrics]:
     """Go one step; where something is not finite, stay and say so."""
     (value, bound), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(
@@ -94,11 +113,10 @@ def step(
     )
     updates = jax.tree.map(lambda x: state.caution.astype(x.dtype) * x, updates)
     finite = jnp.isfinite(value) & _all_finite(updates)
-    moved = eqx.apply_updates(state.model, updates), optimiser_state, state.step + 1
-    kept = state.model, state.optimiser, state.step
-    chosen = jax.tree.map(
-        lambda new, old: jnp.where(finite, new, old) if eqx.is_array(new) else old, moved, kept
+    moved = state._replace(
+        model=eqx.apply_updates(state.model, updates), optimiser=optimiser_state, step=state.step + 1
     )
+    choose = lambda new, old: jnp.where(finite, new, old) if eqx.is_array(new) else old
     diagnostics = {name: jnp.mean(x, axis=0, dtype=value.dtype) for name, x in bound.diagnostics.items()}
     metrics = Metrics(
         -value,
@@ -108,7 +126,7 @@ def step(
         finite,
         diagnostics,
     )
-    return TrainState(*chosen, state.caution, state.failures), metrics
+    return jax.tree.map(choose, moved, state), metrics
 
 
 def _all_finite(tree: Any) -> Bool[Array, ""]:

@@ -1,0 +1,143 @@
+"""A fitted model at work on whole recordings, one at a time.
+
+Each recording is padded to one of a few lengths that depend on nothing but its own, so a recording gets
+the same answer alone and in company, and few programs are compiled.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
+from numpy import ndarray
+
+from svae.data import DataError, Recording, Recordings
+from svae.models import SVAE, Batch, Latents, Segmentation
+from svae.training.artifact import Fitted
+
+
+class States(NamedTuple):
+    """The discrete states of one recording, and whether their inference has converged."""
+
+    states: Int[ndarray, "time"]
+    probability: Float[ndarray, "time k"]
+    converged: bool
+
+
+class Path(NamedTuple):
+    """The latent path of one recording."""
+
+    mean: Float[ndarray, "time latent"]
+    deviation: Float[ndarray, "time latent"]
+
+
+def padded_length(frames: int) -> int:
+    """The next of 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, ...: at most a quarter is padding."""
+    base = 16
+    while base * 2 < frames:
+        base *= 2
+    step = base // 4
+    return max(16, -(-frames // step) * step)
+
+
+def matched(fitted: Fitted, recordings: Recordings) -> Recordings:
+    """The recordings with the model's channels in the model's order."""
+    ours, theirs = fitted.channels, recordings.channels
+    if ours == theirs:
+        return recordings
+    if set(ours) <= set(theirs):
+        return recordings.select_channels(ours)
+    if len(ours) == len(theirs) and all(x.startswith("channel_") for x in (*theirs,)):
+        return recordings  # data without names
+    if len(ours) == len(theirs) and all(x.startswith("channel_") for x in (*ours,)):
+        return recordings
+    missing = [x for x in ours if x not in theirs]
+    raise DataError(
+        f"the model was fitted to {len(ours)} channels and these recordings lack {', '.join(missing[:5])}"
+    )
+
+
+def batch_of(fitted: Fitted, recording: Recording) -> Batch:
+    """One recording, standardised and padded, as a batch of one."""
+    values = np.asarray(fitted.standardizer.apply(recording.values), np.float32)
+    padding = padded_length(len(values)) - len(values)
+    values = np.pad(values, [(0, padding), (0, 0)])
+    return Batch(jnp.asarray(values)[None], jnp.asarray([len(recording.values)], jnp.int32))
+
+
+def _each(
+    fitted: Fitted, recordings: Recordings, method: Callable[..., Any], *args: Any
+) -> Iterator[tuple[Recording, Any]]:
+    """`method(model, batch, ...)` of every recording, without the batch axis."""
+    for recording in matched(fitted, recordings):
+        result = method(fitted.model, batch_of(fitted, recording), *args)
+        yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
+
+
+@eqx.filter_jit
+def _segment(model: SVAE, batch: Batch) -> Segmentation:
+    return model.segment(batch)
+
+
+@eqx.filter_jit
+def _encode(model: SVAE, batch: Batch) -> Latents:
+    return model.encode(batch)
+
+
+@eqx.filter_jit
+def _reconstruct(model: SVAE, batch: Batch) -> jax.Array:
+    return model.reconstruct(batch)
+
+
+@eqx.filter_jit
+def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> jax.Array:
+    draws = jax.vmap(lambda key: model.impute(key, batch))(jax.random.split(key, count))
+    return jnp.swapaxes(draws, 0, 1)
+
+
+@eqx.filter_jit
+def _bound(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
+    bound = model.elbo(key, batch)
+    return bound.log_likelihood - bound.kl_local
+
+
+def segment(fitted: Fitted, recordings: Recordings) -> list[States]:
+    """The discrete states of each recording."""
+    return [
+        States(x.states[: len(r)], x.probability[: len(r)], bool(x.converged))
+        for r, x in _each(fitted, recordings, _segment)
+    ]
+
+
+def encode(fitted: Fitted, recordings: Recordings) -> list[Path]:
+    """The latent path of each recording."""
+    return [Path(*(y[: len(r)] for y in x)) for r, x in _each(fitted, recordings, _encode)]
+
+
+def reconstruct(fitted: Fitted, recordings: Recordings) -> list[Float[ndarray, "time features"]]:
+    """Each recording as the model sees it, on the original scale."""
+    found = _each(fitted, recordings, _reconstruct)
+    return [fitted.standardizer.undo(x[: len(r)]) for r, x in found]
+
+
+def impute(
+    fitted: Fitted, recordings: Recordings, count: int, seed: int
+) -> list[Float[ndarray, "samples time features"]]:
+    """Draws of what is missing, on the original scale; what is known stays exactly as it is."""
+    result = []
+    for r, x in _each(fitted, recordings, _impute, jax.random.key(seed), count):
+        drawn = fitted.standardizer.undo(x[:, : len(r)])
+        result.append(np.where(np.isnan(r.values), drawn, r.values))
+    return result
+
+
+def bounds(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[float]:
+    """The evidence lower bound of each recording in nats, in the units of the data, parameters aside."""
+    result = []
+    for r, x in _each(fitted, recordings, _bound, jax.random.key(seed)):
+        present = ~np.isnan(r.values)
+        result.append(float(x - np.sum(present * np.log(fitted.standardizer.scale))))
+    return result

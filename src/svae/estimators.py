@@ -1,0 +1,297 @@
+"""The front door: models with `fit`, `segment`, `transform`, `score`, `impute`, `sample`, `save`, `load`.
+
+They follow scikit-learn's conventions. Data may be one array (time, features), a batch (batch, time,
+features), a list of arrays of different lengths, a dictionary of named recordings, or a path; results come
+in the same form.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import jax
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from svae import application
+from svae.config import Config, make_config, override
+from svae.data import Recordings, as_recordings
+from svae.segments import segments_table
+from svae.training.artifact import Fitted, load_fitted, save_fitted
+from svae.training.loop import Record, Watch
+from svae.training.pipeline import fit as fit_model
+
+
+class StructuredVAE(BaseEstimator):
+    """What all estimators share; use one of those below."""
+
+    graph: ClassVar[str]
+
+    def __init__(
+        self,
+        latent_dim: int = 4,
+        *,
+        likelihood: str = "gaussian",
+        window: str | float | None = None,
+        pretrain_steps: int = 1000,
+        joint_steps: int = 1000,
+        batch_size: int = 32,
+        settings: dict[str, Any] | None = None,
+        random_state: int | None = None,
+    ):
+        self.latent_dim = latent_dim
+        self.likelihood = likelihood
+        self.window = window
+        self.pretrain_steps = pretrain_steps
+        self.joint_steps = joint_steps
+        self.batch_size = batch_size
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        rate: float | None = None,
+        channels: Any = None,
+        lengths: Any = None,
+        folder: str | Path | None = None,
+        watch: Watch | None = None,
+    ) -> Self:
+        """Train on recordings; `y` is ignored. With a `folder`, the run is stored there and resumable."""
+        recordings = as_recordings(X, rate=rate, channels=channels, lengths=lengths)
+        history: list[Record] = []
+
+        def note(record: Record) -> None:
+            history.append(record)
+            if watch is not None:
+                watch(record)
+
+        where = None if folder is None else Path(folder)
+        self._take(fit_model(recordings, self.config(), where, note))
+        self.history_ = pd.DataFrame(history)
+        return self
+
+    def config(self) -> Config:
+        """The settings that the parameters stand for."""
+        values = self._settings()
+        values["seed"] = 0 if self.random_state is None else int(self.random_state)
+        values.setdefault("model", {})["graph"] = self.graph
+        config = make_config(values)
+        more = self.settings or {}
+        return override(config, [f"{name}={_text(value)}" for name, value in more.items()])
+
+    def _settings(self) -> dict[str, Any]:
+        model = {"latent_dim": self.latent_dim, "likelihood": self.likelihood}
+        return {
+            "model": model,
+            "data": {"window": self.window},
+            "pretrain": {"steps": self.pretrain_steps},
+            "joint": {"steps": self.joint_steps},
+            "batch_size": self.batch_size,
+        }
+
+    def transform(self, X: Any, **form: Any) -> Any:
+        """The mean of the latent path, (time, latent_dim) for each recording."""
+        recordings = as_recordings(X, **form)
+        return _like(X, recordings, [x.mean for x in application.encode(self._fitted(), recordings)])
+
+    def score(self, X: Any, y: Any = None, **form: Any) -> float:
+        """The evidence lower bound in nats per observed number, in the units of the data."""
+        recordings = as_recordings(X, **form)
+        total = sum(application.bounds(self._fitted(), recordings))
+        return total / sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
+
+    def reconstruct(self, X: Any, **form: Any) -> Any:
+        """Each recording as the model sees it."""
+        recordings = as_recordings(X, **form)
+        return _like(X, recordings, application.reconstruct(self._fitted(), recordings))
+
+    def impute(self, X: Any, n_samples: int = 1, **form: Any) -> Any:
+        """Draws of the missing entries: (n_samples, time, features) for each recording."""
+        recordings = as_recordings(X, **form)
+        seed = 0 if self.random_state is None else int(self.random_state)
+        drawn = application.impute(self._fitted(), recordings, n_samples, seed)
+        return _like(X, recordings, drawn, axis=1)
+
+    def sample(self, n_samples: int = 1, length: int = 100) -> np.ndarray:
+        """New recordings from the model, (n_samples, length, features), in the units of the data."""
+        fitted = self._fitted()
+        seed = 0 if self.random_state is None else int(self.random_state)
+        draws = fitted.model.generate(jax.random.key(seed), n_samples, length)
+        return fitted.standardizer.undo(np.asarray(draws.values))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model to a folder, as safetensors and JSON."""
+        return save_fitted(self._fitted(), Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """A model that `save` or a run wrote."""
+        fitted = load_fitted(Path(folder))
+        settings = fitted.config
+        if settings.model.graph != cls.graph:
+            raise ValueError(f"{folder} holds a model of kind {settings.model.graph}, not {cls.graph}")
+        estimator = cls(**cls._parameters(settings))
+        estimator._take(fitted)
+        return estimator
+
+    @classmethod
+    def _parameters(cls, config: Config) -> dict[str, Any]:
+        return {
+            "latent_dim": config.model.latent_dim,
+            "likelihood": config.model.likelihood,
+            "window": config.data.window,
+            "pretrain_steps": config.pretrain.steps,
+            "joint_steps": config.joint.steps,
+            "batch_size": config.batch_size,
+            "random_state": config.seed,
+        }
+
+    def _take(self, fitted: Fitted) -> None:
+        self.fitted_ = fitted
+        self.n_features_in_ = len(fitted.channels)
+        self.channels_ = fitted.channels
+        self.rate_ = fitted.rate
+
+    def _fitted(self) -> Fitted:
+        if not hasattr(self, "fitted_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        return self.fitted_
+
+
+class _WithStates(StructuredVAE):
+    """Estimators with discrete states."""
+
+    def __init__(
+        self,
+        num_states: int = 20,
+        latent_dim: int = 4,
+        *,
+        likelihood: str = "gaussian",
+        window: str | float | None = None,
+        pretrain_steps: int = 1000,
+        joint_steps: int = 1000,
+        batch_size: int = 32,
+        settings: dict[str, Any] | None = None,
+        random_state: int | None = None,
+    ):
+        super().__init__(
+            latent_dim,
+            likelihood=likelihood,
+            window=window,
+            pretrain_steps=pretrain_steps,
+            joint_steps=joint_steps,
+            batch_size=batch_size,
+            settings=settings,
+            random_state=random_state,
+        )
+        self.num_states = num_states
+
+    def segment(self, X: Any, **form: Any) -> Any:
+        """The state of each frame, the most likely path: integers, (time,) for each recording."""
+        recordings = as_recordings(X, **form)
+        return _like(X, recordings, [x.states for x in application.segment(self._fitted(), recordings)])
+
+    def predict(self, X: Any, **form: Any) -> Any:
+        """The same as `segment`."""
+        return self.segment(X, **form)
+
+    def segment_proba(self, X: Any, **form: Any) -> Any:
+        """The probability of each state, (time, num_states) for each recording."""
+        recordings = as_recordings(X, **form)
+        found = application.segment(self._fitted(), recordings)
+        return _like(X, recordings, [x.probability for x in found])
+
+    def segments(self, X: Any, **form: Any) -> pd.DataFrame:
+        """Segments as a table: recording, start, stop, seconds, state, probability."""
+        recordings = as_recordings(X, **form)
+        found = application.segment(self._fitted(), recordings)
+        states, probability = [x.states for x in found], [x.probability for x in found]
+        return segments_table(recordings.names, states, probability, recordings.rate or self.rate_)
+
+    @classmethod
+    def _parameters(cls, config: Config) -> dict[str, Any]:
+        return {**super()._parameters(config), "num_states": config.model.num_states}
+
+    def _settings(self) -> dict[str, Any]:
+        values = super()._settings()
+        values["model"]["num_states"] = self.num_states
+        return values
+
+
+class SwitchingSVAE(_WithStates):
+    """Latent paths ruled by linear dynamics that switch: segments recordings into recurring states.
+
+    `typical_duration` says how long a state lasts ("0.5s", "200ms", or a number of frames). `settings`
+    reaches everything else by name: {"joint.graph_rate": 0.01}; see `svae.config`.
+    """
+
+    graph: ClassVar[str] = "slds"
+
+    def __init__(
+        self,
+        num_states: int = 20,
+        latent_dim: int = 4,
+        *,
+        typical_duration: str | float | None = None,
+        likelihood: str = "gaussian",
+        window: str | float | None = None,
+        pretrain_steps: int = 1000,
+        joint_steps: int = 1000,
+        batch_size: int = 32,
+        settings: dict[str, Any] | None = None,
+        random_state: int | None = None,
+    ):
+        super().__init__(
+            num_states,
+            latent_dim,
+            likelihood=likelihood,
+            window=window,
+            pretrain_steps=pretrain_steps,
+            joint_steps=joint_steps,
+            batch_size=batch_size,
+            settings=settings,
+            random_state=random_state,
+        )
+        self.typical_duration = typical_duration
+
+    @classmethod
+    def _parameters(cls, config: Config) -> dict[str, Any]:
+        return {**super()._parameters(config), "typical_duration": config.model.typical_duration}
+
+    def _settings(self) -> dict[str, Any]:
+        values = super()._settings()
+        values["model"]["typical_duration"] = self.typical_duration
+        return values
+
+
+class LinearSVAE(StructuredVAE):
+    """Latent paths with one linear dynamics: smooths, imputes and forecasts, has no states."""
+
+    graph: ClassVar[str] = "lds"
+
+
+class MixtureSVAE(_WithStates):
+    """Clusters points that have no order in time, (points, features), in a latent space of any shape."""
+
+    graph: ClassVar[str] = "mixture"
+
+
+def _text(value: Any) -> str:
+    """A value as the command line would give it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _like(X: Any, recordings: Recordings, results: list[np.ndarray], axis: int = 0) -> Any:
+    """Results in the form of the data: `axis` is where their time is."""
+    if isinstance(X, dict):
+        return dict(zip(recordings.names, results, strict=True))
+    if isinstance(X, np.ndarray) and X.ndim == 3:
+        return np.stack(results)
+    single = isinstance(X, (np.ndarray, pd.DataFrame)) and len(results) == 1
+    return results[0] if single else results

@@ -1,0 +1,79 @@
+"""What a report shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingView:
+    """One recording, its segmentation and its latent path; arrays start with the time axis.
+
+    `values` are on their original scale with NaN where nothing was observed; `probability` is
+    (time, num_states); a negative label marks an unlabelled frame; `rate` is in frames per second.
+    """
+
+    name: str
+    values: np.ndarray
+    channels: Sequence[str]
+    rate: float | None
+    states: np.ndarray
+    probability: np.ndarray
+    latent_mean: np.ndarray
+    latent_deviation: np.ndarray
+    labels: np.ndarray | None = None
+    label_names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        frames = len(self.values)
+        arrays = ("states", "probability", "latent_mean", "latent_deviation", "labels")
+        for field in arrays:
+            array = getattr(self, field)
+            if array is not None and len(array) != frames:
+                raise ValueError(f"recording '{self.name}': {frames} frames, but {len(array)} in {field}")
+        if self.values.shape != (frames, len(self.channels)):
+            shape = f"values of shape {self.values.shape} for {len(self.channels)} channels"
+            raise ValueError(f"recording '{self.name}': {shape}")
+        if frames == 0:
+            raise ValueError(f"recording '{self.name}' has no frames")
+
+    def label_name(self, label: int) -> str:
+        """What to call a label."""
+        return str(label) if self.label_names is None else self.label_names[label]
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """Everything on the page.
+
+    `summary` holds key facts, one card each. `metrics` has a row for each line of the training log, with
+    the columns stage ("vae", "dynamics" or "joint"), step or lap, and whichever of elbo, log_likelihood,
+    kl_local, kl_parameters, states, sweeps and converged were measured. `segments` is a table as in
+    `svae.segments`. `transition` (num_states, num_states) are expected probabilities and `usage`
+    (num_states,) shares of frames.
+    """
+
+    title: str
+    summary: dict[str, str | float | int]
+    metrics: pd.DataFrame
+    recordings: list[RecordingView]
+    segments: pd.DataFrame
+    transition: np.ndarray
+    usage: np.ndarray
+    warnings: list[str]
+
+    def __post_init__(self) -> None:
+        if self.transition.shape != (self.num_states, self.num_states):
+            shapes = f"{self.transition.shape} for {self.num_states} states"
+            raise ValueError(f"transition must be square and fit usage, got shape {shapes}")
+        for view in self.recordings:
+            if view.probability.shape[1:] != (self.num_states,):
+                got = f"shape {view.probability.shape} for {self.num_states} states"
+                raise ValueError(f"recording '{view.name}': probability of {got}")
+
+    @property
+    def num_states(self) -> int:
+        """How many states the model has, in use or not."""
+        return len(self.usage)

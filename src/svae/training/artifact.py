@@ -1,0 +1,93 @@
+"""The shareable model: weights in safetensors, everything else in JSON. Nothing is ever unpickled."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from svae.config import Config, make_config
+from svae.data import Standardizer
+from svae.models import SVAE
+from svae.training.build import GraphPrior, untrained
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model and all that is needed to use it on new recordings."""
+
+    model: SVAE
+    config: Config
+    standardizer: Standardizer
+    channels: tuple[str, ...]
+    rate: float | None
+    prior: GraphPrior
+    ending: str = "done"  # or "plateau", or "interrupted"
+
+
+def named_arrays(model: SVAE) -> dict[str, np.ndarray]:
+    """Every array of a model under the path that leads to it."""
+    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(model, eqx.is_array))[0]
+    return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in leaves}
+
+
+def save_fitted(fitted: Fitted, folder: Path) -> Path:
+    """Write `model.safetensors` and `model.json`."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(named_arrays(fitted.model), folder / "model.safetensors")
+    card: dict[str, Any] = {
+        "format": FORMAT,
+        "config": fitted.config.model_dump(mode="json"),
+        "standardizer": fitted.standardizer.to_dict(),
+        "channels": list(fitted.channels),
+        "rate": fitted.rate,
+        "prior": fitted.prior._asdict(),
+        "ending": fitted.ending,
+    }
+    (folder / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    return folder
+
+
+def load_fitted(folder: Path) -> Fitted:
+    """The model in a folder that `save_fitted` wrote."""
+    from safetensors.numpy import load_file
+
+    path = Path(folder) / "model.json"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no model in {folder}: {path.name} is missing")
+    card = json.loads(path.read_text(encoding="utf-8"))
+    if card.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {card.get('format')}; this version reads {FORMAT}")
+    config = make_config(card["config"])
+    prior = GraphPrior(**card["prior"])
+    blank = untrained(config, len(card["channels"]), prior)
+    arrays = load_file(Path(folder) / "model.safetensors")
+    return Fitted(
+        _filled(blank, arrays),
+        config,
+        Standardizer.from_dict(card["standardizer"]),
+        tuple(card["channels"]),
+        card["rate"],
+        prior,
+        card["ending"],
+    )
+
+
+def _filled(blank: SVAE, arrays: dict[str, np.ndarray]) -> SVAE:
+    names = list(named_arrays(blank))
+    if set(names) != set(arrays):
+        different = sorted(set(names) ^ set(arrays))
+        raise ValueError(f"the weights do not fit the settings: {', '.join(different[:3])}")
+    leaves, structure = jax.tree.flatten(eqx.filter(blank, eqx.is_array))
+    for name, leaf in zip(names, leaves, strict=True):
+        if arrays[name].shape != leaf.shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, not {leaf.shape}")
+    filled = jax.tree.unflatten(structure, [jax.numpy.asarray(arrays[name]) for name in names])
+    return eqx.combine(filled, eqx.filter(blank, eqx.is_array, inverse=True))

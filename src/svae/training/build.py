@@ -1,0 +1,92 @@
+"""Models as settings describe them."""
+
+from typing import NamedTuple
+
+import jax
+
+from svae.config import Config
+from svae.expfam import BIASED, PLAIN, UNBIASED
+from svae.meanfield import CoordinateAscent
+from svae.models import SVAE, make_svae
+from svae.networks import (
+    MLP,
+    Bernoulli,
+    Categorical,
+    Gamma,
+    Gaussian,
+    Likelihood,
+    Poisson,
+    Residual,
+    mlp_decoder,
+    mlp_encoder,
+)
+from svae.pgm import LDS, SLDS, GaussianMixture, GraphicalModel
+
+LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
+LEAST_MOVE = 0.03  # and for each change at least: fewer would forbid what was never seen
+STAY = 50.0  # pseudo-counts for staying, where no duration is asked for
+RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
+
+
+class GraphPrior(NamedTuple):
+    """What the graphical model's prior takes from the data: the variance of a step, and persistence."""
+
+    innovation: float | None = None
+    stay: float = STAY
+
+
+def likelihood_for(config: Config, num_features: int) -> Likelihood:
+    """The likelihood that the settings name."""
+    name = config.model.likelihood
+    if name == "gaussian":
+        return Gaussian(num_features)
+    if name == "categorical":
+        if config.model.num_classes is None:
+            raise ValueError("a categorical likelihood needs model.num_classes")
+        return Categorical(config.model.num_classes)
+    return {"gamma": Gamma, "bernoulli": Bernoulli, "poisson": Poisson}[name]()
+
+
+def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
+    """The graphical model."""
+    settings = config.model
+    parallel = settings.parallel
+    if parallel is None:
+        parallel = jax.default_backend() != "cpu"
+    if settings.graph == "mixture":
+        return GaussianMixture(settings.num_states, settings.latent_dim)
+    if settings.graph == "lds":
+        return LDS(settings.latent_dim, parallel, prior.innovation)
+    states = settings.num_states
+    move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
+    return SLDS(states, settings.latent_dim, parallel, prior.stay, move, prior.innovation)
+
+
+def untrained(config: Config, num_features: int, prior: GraphPrior) -> SVAE:
+    """A model as the settings describe it, with random networks."""
+    settings, joint = config.model, config.joint
+    likelihood = likelihood_for(config, num_features)
+    kind = Residual if settings.linear else MLP
+    key, encoder_key, decoder_key = jax.random.split(jax.random.key(config.seed), 3)
+    encoder = mlp_encoder(
+        likelihood.encoder_inputs(num_features),
+        settings.latent_dim,
+        encoder_key,
+        settings.hidden,
+        settings.precision_per_step,
+        kind,
+    )
+    outputs = likelihood.num_outputs(num_features)
+    decoder = mlp_decoder(settings.latent_dim, outputs, decoder_key, settings.hidden, kind)
+    solver = CoordinateAscent(joint.max_sweeps, joint.tolerance)
+    graph = graph_for(config, prior)
+    return make_svae(
+        graph,
+        likelihood,
+        num_features,
+        key,
+        encoder=encoder,
+        decoder=decoder,
+        solver=solver,
+        rule=RULES[joint.gradient],
+    )

@@ -1,0 +1,103 @@
+"""Checkpoints that survive a kill at any moment, and the files of a run.
+
+A run folder holds `config.toml`, `metrics.ndjson`, `checkpoints/<stage>/{last,best}`, and what the run
+made of it all. Orbax writes each checkpoint beside its place and moves it there when it is whole.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from svae.training.step import TrainState
+
+
+class Checkpoints:
+    """The last and the best training states of one stage."""
+
+    def __init__(self, folder: Path):
+        import orbax.checkpoint as ocp
+
+        self.folder = Path(folder).absolute()
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, create=True)
+        self._managers = {
+            name: ocp.CheckpointManager(self.folder / name, options=options) for name in ("last", "best")
+        }
+        self._save = ocp.args.StandardSave
+        self._restore = ocp.args.StandardRestore
+
+    def keep(self, state: TrainState) -> None:
+        """Store a state, and once more if it is the best so far. Writing goes on in the background."""
+        names = ["last", "best"] if int(state.waited) == 0 else ["last"]
+        arrays = _arrays(state)
+        for name in names:
+            self._managers[name].save(int(state.step), args=self._save(arrays))
+
+    def restore(self, like: TrainState, name: str = "last") -> TrainState | None:
+        """The stored state, in the structure of `like`; None if there is none."""
+        manager = self._managers[name]
+        step = manager.latest_step()
+        if step is None:
+            return None
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), _arrays(like))
+        stored = manager.restore(step, args=self._restore(shapes))
+        leaves, structure = jax.tree.flatten(eqx.filter(like, eqx.is_array))
+        arrays = jax.tree.unflatten(
+            structure, [jax.numpy.asarray(stored[f"{i:04d}"]) for i in range(len(leaves))]
+        )
+        return eqx.combine(arrays, eqx.filter(like, eqx.is_array, inverse=True))
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        for manager in self._managers.values():
+            manager.wait_until_finished()
+            manager.close()
+
+
+def _arrays(state: TrainState) -> dict[str, Any]:
+    return {f"{i:04d}": x for i, x in enumerate(jax.tree.leaves(eqx.filter(state, eqx.is_array)))}
+
+
+class MetricsFile:
+    """The training log: one JSON object a line, each written at once."""
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Append one record."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def forget(self, stage: str, after: int) -> None:
+        """Drop what a killed run wrote of `stage` after its last checkpoint, and broken lines."""
+        records = [x for x in read_metrics(self.path) if x.get("stage") != stage or x.get("step", 0) <= after]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(self.path)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a training log; a line that a kill cut short is left out."""
+    records = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+    return records
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Plain JSON, moved into place when whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    plain = lambda x: x.item() if isinstance(x, np.generic) else str(x)
+    temporary.write_text(json.dumps(value, indent=2, default=plain) + "\n", encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,172 @@
+"""From recordings and settings to a fitted model: the three stages in a row, resumable at any moment."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svae.config import Config, write_config
+from svae.data import Recordings, Standardizer, windows
+from svae.durations import frames_from_duration
+from svae.models import SVAE, Batch, with_graph
+from svae.training.artifact import Fitted
+from svae.training.build import GraphPrior, graph_for, untrained
+from svae.training.checkpoint import Checkpoints, MetricsFile
+from svae.training.loop import Plan, Record, Watch, train
+from svae.training.stages import (
+    Rates,
+    optimiser_for,
+    short_windows,
+    with_principal_components,
+    with_simple_prior,
+)
+from svae.training.start import Start, find_start
+from svae.training.step import TrainState, begin
+
+LONGEST_WINDOW = 500  # frames, unless the settings say otherwise
+PRETRAIN, DYNAMICS, JOINT = "vae", "dynamics", "joint"
+
+
+def fit(
+    recordings: Recordings,
+    config: Config,
+    folder: Path | None = None,
+    watch: Watch = lambda record: None,
+    checkpoint_seconds: float = 30.0,
+) -> Fitted:
+    """Train on recordings. With a `folder`, settings, metrics and checkpoints go there, and a second call
+    with the same arguments goes on where the first one stopped."""
+    if folder is not None:
+        write_config(config, folder / "config.toml")
+    standardizer = standardizer_for(recordings, config)
+    data = training_batch(recordings.map(standardizer.apply), config)
+    return _Fit(recordings, config, folder, watch, checkpoint_seconds, standardizer, data).run()
+
+
+def standardizer_for(recordings: Recordings, config: Config) -> Standardizer:
+    """Only Gaussian data may be shifted and scaled."""
+    mode = config.data.standardise if config.model.likelihood == "gaussian" else "none"
+    return Standardizer.fit(recordings, mode)
+
+
+def training_batch(recordings: Recordings, config: Config) -> Batch:
+    """All training windows, on the device."""
+    size = min(max(recordings.lengths), LONGEST_WINDOW)
+    if config.data.window is not None:
+        size = max(2, round(frames_from_duration(config.data.window, recordings.rate, "data.window")))
+    cut = windows(recordings, min(size, max(recordings.lengths)))
+    return Batch(jnp.asarray(cut.values, jnp.float32), jnp.asarray(cut.lengths, jnp.int32))
+
+
+@dataclass
+class _Fit:
+    """One call of `fit`, stage by stage."""
+
+    recordings: Recordings
+    config: Config
+    folder: Path | None
+    watch: Watch
+    checkpoint_seconds: float
+    standardizer: Standardizer
+    data: Batch
+
+    def __post_init__(self) -> None:
+        self.started = time.monotonic()
+        self.metrics = None if self.folder is None else MetricsFile(self.folder / "metrics.ndjson")
+        keys = jax.random.split(jax.random.key(self.config.seed + 1), 3)
+        self.keys = dict(zip((PRETRAIN, DYNAMICS, JOINT), keys, strict=True))
+
+    def run(self) -> Fitted:
+        """All stages that have steps."""
+        config, features = self.config, self.recordings.num_features
+        model, ending = self._pretrain(untrained(config, features, GraphPrior()))
+        start = self._dynamics(model, hurry=ending == "interrupted")
+        model = with_graph(model, graph_for(config, start.prior), start.parameters)
+        if ending != "interrupted":
+            model, ending = self._joint(model)
+        data = self.recordings
+        return Fitted(model, config, self.standardizer, data.channels, data.rate, start.prior, ending)
+
+    def _pretrain(self, model: SVAE) -> tuple[SVAE, str]:
+        settings = self.config.pretrain
+        persistence = 0.0 if self.config.model.graph == "mixture" else settings.persistence
+        model = with_simple_prior(with_principal_components(model, self.data), persistence)
+        pieces = short_windows(self.data, settings.frames)
+        ratio = self.data.values.shape[1] / settings.frames
+        size = min(len(pieces.lengths), max(1, round(self.config.batch_size * ratio)))
+        rates = Rates(settings.network_rate, settings.noise_rate, graph=0.0)
+        return self._train(PRETRAIN, model, pieces, rates, Plan(settings.steps, size, self.config.chunk))
+
+    def _joint(self, model: SVAE) -> tuple[SVAE, str]:
+        settings = self.config.joint
+        rates = Rates(settings.network_rate, settings.noise_rate, settings.graph_rate)
+        plan = Plan(settings.steps, self.config.batch_size, self.config.chunk, settings.patience)
+        return self._train(JOINT, model, self.data, rates, plan)
+
+    def _train(self, stage: str, model: SVAE, data: Batch, rates: Rates, plan: Plan) -> tuple[SVAE, str]:
+        num_sequences = data.values.shape[0]
+        optimiser = optimiser_for(model, rates, plan.steps, num_sequences)
+        state, keep, close = begin(model, optimiser), lambda state: None, lambda: None
+        if self.folder is not None and self.metrics is not None:
+            checkpoints = Checkpoints(self.folder / "checkpoints" / stage)
+            state = checkpoints.restore(state) or state
+            self.metrics.forget(stage, int(state.step))
+            keep, close = (
+                _now_and_then(checkpoints.keep, self.checkpoint_seconds, plan.steps),
+                checkpoints.close,
+            )
+        note = lambda record: self._note(stage, record, plan.steps)
+        try:
+            trained = train(state, data, self.keys[stage], optimiser, plan, note, keep)
+        finally:
+            close()
+        return trained.state.model, trained.ending
+
+    def _dynamics(self, model: SVAE, hurry: bool) -> Start:
+        """Stage 2; its result is stored, so that a resumed run need not find it again."""
+        path = None if self.folder is None else self.folder / "checkpoints" / DYNAMICS / "start.npz"
+        if path is not None and path.exists() and not hurry:
+            return Start.load(path, self.config)
+        if self.metrics is not None:
+            self.metrics.forget(DYNAMICS, -1)
+        settings = self.config.dynamics
+        chosen = _some(self.data, settings.sequences, self.config.seed)
+        report = lambda record: self._note(DYNAMICS, record, settings.laps)
+        total, rate = self.data.values.shape[0], self.recordings.rate
+        start = find_start(self.config, model, chosen, total, rate, self.keys[DYNAMICS], report, hurry)
+        if path is not None and not hurry:
+            start.save(path)
+        return start
+
+    def _note(self, stage: str, record: Record, steps: int) -> None:
+        seconds = time.monotonic() - self.started
+        record = {"stage": stage, **record, "steps": steps, "seconds": round(seconds, 3)}
+        if self.metrics is not None:
+            self.metrics(record)
+        self.watch(record)
+
+
+def _some(data: Batch, count: int, seed: int) -> Batch:
+    """At most `count` windows."""
+    total = data.values.shape[0]
+    if total <= count:
+        return data
+    which = np.sort(np.random.default_rng(seed).permutation(total)[:count])
+    return Batch(data.values[which], data.lengths[which])
+
+
+def _now_and_then(keep: Callable, seconds: float, last: int) -> Callable[[TrainState], None]:
+    """`keep`, at most every so many seconds, and at the last step."""
+    latest = [time.monotonic()]
+
+    def maybe(state: TrainState) -> None:
+        now = time.monotonic()
+        if now - latest[0] >= seconds or int(state.step) >= last:
+            latest[0] = now
+            keep(state)
+
+    return maybe

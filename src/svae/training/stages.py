@@ -1,0 +1,102 @@
+"""The stages of training: networks with a simple prior, dynamics found in their latent space, then all.
+
+Networks that know nothing yet give a graphical model nothing to find, and a graphical model that knows
+nothing yet drags the networks to one state that explains all. Each stage hands the next one a start from
+which it cannot go far wrong; each can be called by itself.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from svae.expfam import MNIWParameters, NIWParameters, natural_descent
+from svae.models import SVAE, Batch, with_graph
+from svae.networks import Gaussian, Residual
+from svae.pgm import LDS, LDSGlobals, StandardNormal
+from svae.training.step import make_optimiser
+
+
+class Rates(NamedTuple):
+    """Step sizes at the start of a stage; all fall to `last` of that along a cosine."""
+
+    network: float = 1e-3
+    noise: float = 1e-2
+    graph: float = 0.05
+    last: float = 0.1
+
+
+def optimiser_for(model: SVAE, rates: Rates, steps: int, num_sequences: int) -> optax.GradientTransformation:
+    """Adam for the networks, natural-gradient descent for the graphical model, with falling steps.
+
+    The loss is that of one sequence. Multiplied by their number, its natural gradient is the way to the
+    posterior that a whole data set like this batch would give; `rates.graph` is the share of it to go.
+    """
+    falling = lambda rate: optax.cosine_decay_schedule(rate, max(steps, 1), rates.last)
+    graph = natural_descent(model.pgm.family, falling(rates.graph), num_sequences)
+    return make_optimiser(optax.adam(falling(rates.network)), optax.adam(falling(rates.noise)), graph)
+
+
+def with_principal_components(model: SVAE, data: Batch) -> SVAE:
+    """The linear parts of both networks set to what principal components analysis of the data gives.
+
+    The latent dimensions are the leading components, each with unit variance. A decoder whose outputs are
+    not on the scale of the encoder's inputs keeps its random linear part.
+    """
+    if not isinstance(model.encoder.network, Residual):
+        return model
+    n, present = model.pgm.latent_dim, np.asarray(data.present)
+    seen = present.any(axis=-1)
+    frames = np.asarray(model.likelihood.features(data.filled), np.float64)[seen]
+    mean = frames.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov((frames - mean).T))
+    scale = np.sqrt(np.maximum(values[::-1][:n], 1e-6))
+    basis = vectors[:, ::-1][:, :n]
+    basis = basis * np.where(basis.sum(axis=0) < 0, -1, 1)  # eigenvectors have no sign of their own
+    shape = model.encoder.network.linear.weight.shape
+    weight, bias = np.zeros(shape), np.zeros(shape[0])
+    found = min(n, basis.shape[1])
+    weight[:found] = (basis / scale).T
+    bias[:found] = -weight[:found] @ mean
+    where = lambda m: (m.encoder.network.linear.weight, m.encoder.network.linear.bias)
+    model = eqx.tree_at(where, model, (jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32)))
+    if not isinstance(model.decoder, Residual) or not isinstance(model.likelihood, Gaussian):
+        return model
+    weight = np.zeros((len(mean), n))
+    weight[:, :found] = basis * scale
+    where = lambda m: (m.decoder.linear.weight, m.decoder.linear.bias)
+    return eqx.tree_at(where, model, (jnp.asarray(weight, jnp.float32), jnp.asarray(mean, jnp.float32)))
+
+
+def with_simple_prior(model: SVAE, persistence: float) -> SVAE:
+    """The same networks around latent paths that wander: z_t is correlated with z_{t-1} by `persistence`.
+
+    With none this is the plain VAE. To that, neighbouring frames have nothing in common, and it may tear
+    what belongs together; where paths jump, no dynamics can be found. Each step has a standard normal
+    prior in either case.
+    """
+    n = model.pgm.latent_dim
+    if persistence == 0:
+        return with_graph(model, StandardNormal(n), ())
+    sure = 1e6  # pseudo-observations: this prior is not learned
+    lds = LDS(n, getattr(model.pgm, "parallel", False))
+    eye = jnp.eye(n)
+    initial = NIWParameters(sure * eye, jnp.zeros(n), jnp.asarray(sure), jnp.asarray(sure))
+    steps = (1 - persistence**2) * sure * eye
+    weights = persistence * jnp.eye(n, n + 1)
+    dynamics = MNIWParameters(steps, weights, sure * jnp.eye(n + 1), jnp.asarray(sure))
+    return with_graph(model, lds, LDSGlobals(initial, dynamics))
+
+
+def short_windows(data: Batch, frames: int) -> Batch:
+    """The same data in pieces: many short ones make a better mixed batch than a few long ones."""
+    count, time, features = data.values.shape
+    pieces = -(-time // frames)
+    values = np.pad(np.asarray(data.values), [(0, 0), (0, pieces * frames - time), (0, 0)])
+    starts = frames * np.arange(pieces)[None]
+    lengths = np.clip(np.asarray(data.lengths)[:, None] - starts, 0, frames).reshape(-1)
+    values = values.reshape(count * pieces, frames, features)
+    used = lengths > 0
+    return Batch(jnp.asarray(values[used]), jnp.asarray(lengths[used]))

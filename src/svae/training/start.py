@@ -1,0 +1,95 @@
+"""Stage 2 in full: from an encoder to the graphical model's prior scales and first posterior."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from svae import arhmm
+from svae.config import Config
+from svae.durations import frames_from_duration
+from svae.expfam import Terms
+from svae.models import SVAE, Batch
+from svae.pgm import LDS, SLDS, GaussianMixture
+from svae.training.build import LEAVING, GraphPrior, graph_for
+from svae.training.initialise import (
+    encoded_paths,
+    fit_dynamics,
+    fit_mixture,
+    innovation_of,
+    parameters_from_arhmm,
+    regression_prior,
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The graphical model's prior, and standard parameters of the posterior to begin with."""
+
+    prior: GraphPrior
+    parameters: Terms
+
+    def save(self, path: Path) -> None:
+        """Everything but the structure, which the settings determine."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        innovation = np.nan if self.prior.innovation is None else self.prior.innovation
+        arrays: dict[str, Any] = {"innovation": innovation, "stay": self.prior.stay}
+        arrays |= {f"{i:02d}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(self.parameters))}
+        temporary = path.with_suffix(".tmp.npz")
+        np.savez(temporary, **arrays)
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path, config: Config) -> "Start":
+        """The inverse."""
+        with np.load(path) as stored:
+            innovation = float(stored["innovation"])
+            prior = GraphPrior(None if np.isnan(innovation) else innovation, float(stored["stay"]))
+            graph = graph_for(config, prior)
+            old, structure = jax.tree.flatten(graph.family.standard_from_natural(graph.prior()))
+            leaves = [jax.numpy.asarray(stored[f"{i:02d}"]) for i in range(len(old))]
+            return cls(prior, jax.tree.unflatten(structure, leaves))
+
+
+def find_start(
+    config: Config,
+    model: SVAE,
+    data: Batch,
+    num_sequences: int,
+    rate: float | None,
+    key: PRNGKeyArray,
+    note: Callable[[dict[str, Any]], None] = lambda record: None,
+    hurry: bool = False,
+) -> Start:
+    """Encode sequences, find scales and durations, fit the dynamics.
+
+    `data` are the sequences to encode, out of `num_sequences`; in a `hurry` a few laps must do.
+    """
+    settings, seed = config.dynamics, config.seed
+    prior = GraphPrior()
+    if settings.sequences == 0:
+        graph = graph_for(config, prior)
+        return Start(prior, graph.family.standard_from_natural(graph.initial(key)))
+    series = encoded_paths(model, data)
+    weight = num_sequences / len(series)
+    prior = GraphPrior(settings.innovation * innovation_of(series))
+    graph = graph_for(config, prior)
+    if isinstance(graph, GaussianMixture):
+        return Start(prior, fit_mixture(graph, series, weight, seed))
+    laps, restarts = (3, 1) if hurry else (settings.laps, settings.restarts)
+    effort = arhmm.Effort(laps, restarts=restarts, most_states=config.model.num_states)
+    assert isinstance(graph, SLDS | LDS)
+    if isinstance(graph, SLDS) and config.model.typical_duration is not None:
+        frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
+        weak = arhmm.Prior(regression_prior(graph), arhmm.StickyPrior(concentration=LEAVING))
+        stay, lasting = arhmm.persistence_for_duration(series, weak, graph.num_states, frames, seed, effort)
+        note({"event": "persistence", "stay": stay, "frames": lasting, "asked": frames})
+        prior = prior._replace(stay=stay)
+        graph = replace(graph, stay=stay)
+    report = lambda lap, fit: note({"lap": lap, "elbo": fit.elbo, "states": fit.posterior.num_states})
+    fit = fit_dynamics(graph, series, seed, effort, report)
+    return Start(prior, parameters_from_arhmm(graph, fit, series, weight))

@@ -1,0 +1,292 @@
+"""Training: steps, failures, stages, checkpoints, and the same result whatever happens on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from svae.config import Config, override
+from svae.data import Recordings, as_recordings
+from svae.models import Batch, make_svae
+from svae.networks import Gaussian, mlp_decoder, mlp_encoder
+from svae.pgm import LDS, SLDS, StandardNormal
+from svae.training.artifact import load_fitted, named_arrays, save_fitted
+from svae.training.checkpoint import MetricsFile, read_metrics
+from svae.training.initialise import encoded_paths, fit_dynamics, parameters_from_arhmm
+from svae.training.loop import Plan, TrainingError, train
+from svae.training.pipeline import fit, training_batch
+from svae.training.stages import Rates, optimiser_for, short_windows, with_principal_components
+from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, run_steps
+
+TINY = [
+    "pretrain.steps=4",
+    "joint.steps=4",
+    "model.hidden=[8]",
+    "model.num_states=2",
+    "model.latent_dim=2",
+    "dynamics.laps=2",
+    "chunk=2",
+    "batch_size=2",
+]
+
+
+@pytest.fixture(autouse=True)
+def as_users_run():
+    """Single precision, and JAX's own rules for mixing types."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def waves(count: int = 4, length: int = 40) -> Recordings:
+    rng = np.random.default_rng(0)
+    steps = np.arange(length)[:, None]
+    return as_recordings(
+        [
+            np.sin(steps / np.array([3.0, 5.0, 7.0]) + i) + 0.1 * rng.normal(size=(length, 3))
+            for i in range(count)
+        ],
+        rate=10.0,
+    )
+
+
+def small_model(pgm):
+    key = jax.random.key(0)
+    encoder, decoder = mlp_encoder(3, 2, key, (8,)), mlp_decoder(2, 3, key, (8,))
+    return make_svae(pgm, Gaussian(3), 3, key, encoder=encoder, decoder=decoder)
+
+
+def small_data() -> Batch:
+    return training_batch(waves(), Config())
+
+
+def test_every_leaf_has_the_optimiser_that_it_should():
+    model = small_model(LDS(2))
+    labels = groups(eqx.filter(model, eqx.is_inexact_array))
+    assert set(jax.tree.leaves(labels.parameters)) == {GRAPH}
+    assert labels.encoder.log_precision == NOISE
+    assert labels.likelihood.raw_scale == NOISE
+    assert set(jax.tree.leaves(labels.decoder)) == {NETWORKS}
+
+
+def test_an_epoch_visits_every_sequence_once():
+    key = jax.random.key(0)
+    visited = np.concatenate([batch_indices(key, jnp.asarray(i), 12, 4) for i in range(3)])
+    assert sorted(visited) == list(range(12))
+
+
+def test_training_raises_the_bound():
+    data = small_data()
+    model = small_model(StandardNormal(2))
+    optimiser = optimiser_for(model, Rates(1e-2, 3e-2), 100, 4)
+    bounds = []
+    train(
+        begin(model, optimiser),
+        data,
+        jax.random.key(0),
+        optimiser,
+        Plan(100, 4),
+        lambda r: bounds.append(r["elbo"]),
+    )
+    assert len(bounds) == 4
+    assert bounds[-1] > bounds[0] + 20
+
+
+def test_steps_do_not_depend_on_how_they_are_grouped():
+    data, model = small_data(), small_model(LDS(2))
+    optimiser = optimiser_for(model, Rates(), 4, 4)
+    together, _ = run_steps(begin(model, optimiser), data, jax.random.key(0), optimiser, 2, 4)
+    state = begin(model, optimiser)
+    for _ in range(2):
+        state, _ = run_steps(state, data, jax.random.key(0), optimiser, 2, 2)
+    for a, b in zip(
+        *(jax.tree.leaves(eqx.filter(s.model, eqx.is_array)) for s in (together, state)), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_failure_names_the_sequence_and_ends_in_an_error():
+    data = small_data()
+    broken = Batch(data.values.at[2, 5, 1].set(1e30), data.lengths)  # its square is not a float any more
+    model = small_model(StandardNormal(2))
+    optimiser = optimiser_for(model, Rates(), 4, 4)
+    records = []
+    with pytest.raises(TrainingError, match=r"log_likelihood of sequence 2"):
+        train(begin(model, optimiser), broken, jax.random.key(0), optimiser, Plan(4, 4), records.append)
+    assert [record["failures"] for record in records] == [1, 2, 3, 4, 5, 6]
+    assert {(record["quantity"], record["sequence"]) for record in records} == {("log_likelihood", 2)}
+
+
+def test_after_a_failure_training_goes_on_with_smaller_steps():
+    data, model = small_data(), small_model(StandardNormal(2))
+    scale = jnp.array([1.0])
+
+    def spoil_second(updates, state, params=None):
+        del params
+        bad = state == 1
+        return jax.tree.map(lambda x: jnp.where(bad, jnp.nan, -1e-3 * x), updates), state + 1
+
+    spoiler = optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), spoil_second)
+    from svae.training.step import make_optimiser
+
+    optimiser = make_optimiser(spoiler, optax.adam(1e-3), optax.set_to_zero())
+    del scale
+    records = []
+    with pytest.raises(TrainingError, match="an update"):
+        train(begin(model, optimiser), data, jax.random.key(0), optimiser, Plan(4, 4, 2), records.append)
+    assert records[0]["step"] == 1  # the first step was good, and was kept
+
+
+def test_ctrl_c_ends_with_the_last_state():
+    data, model = small_data(), small_model(StandardNormal(2))
+    optimiser = optimiser_for(model, Rates(), 50, 4)
+
+    def press(record):
+        if record["step"] >= 10:
+            raise KeyboardInterrupt
+
+    trained = train(begin(model, optimiser), data, jax.random.key(0), optimiser, Plan(50, 4, 5), press)
+    assert trained.ending == "interrupted"
+    assert int(trained.state.step) == 10
+
+
+def test_training_stops_at_a_plateau():
+    data, model = small_data(), small_model(StandardNormal(2))
+    optimiser = optimiser_for(model, Rates(0.0, 0.0, 0.0), 500, 4)
+    trained = train(begin(model, optimiser), data, jax.random.key(0), optimiser, Plan(500, 4, 2, patience=3))
+    assert trained.ending == "plateau"
+    assert int(trained.state.step) < 100
+
+
+def test_short_windows_hold_the_same_frames():
+    data = Batch(jnp.arange(2 * 7 * 1.0).reshape(2, 7, 1), jnp.array([7, 4]))
+    pieces = short_windows(data, 3)
+    seen = [np.asarray(v)[:n, 0] for v, n in zip(pieces.values, pieces.lengths, strict=True)]
+    assert sorted(np.concatenate(seen)) == [*range(7), *range(7, 11)]
+
+
+def test_principal_components_are_where_the_networks_begin():
+    config = override(Config(), [*TINY, "model.latent_dim=3"])
+    from svae.training.build import GraphPrior, untrained
+
+    data = small_data()
+    model = with_principal_components(untrained(config, 3, GraphPrior()), data)
+    paths = np.concatenate(encoded_paths(model, data))
+    np.testing.assert_allclose(np.cov(paths.T), np.eye(3), atol=1e-3)
+    decoded = model.decoder(model.encoder.network(data.values))
+    np.testing.assert_allclose(decoded, data.values, atol=1e-4)  # as many components as channels
+
+
+def test_the_dynamics_of_a_linear_system_are_the_regression_of_each_step_on_the_last():
+    rng = np.random.default_rng(1)
+    series = [rng.normal(size=(30, 2)).cumsum(axis=0) for _ in range(3)]
+    pgm = LDS(2)
+    found = parameters_from_arhmm(pgm, fit_dynamics(pgm, series), series)
+    inputs = np.concatenate([np.c_[z[:-1], np.ones(len(z) - 1)] for z in series])
+    outputs = np.concatenate([z[1:] for z in series])
+    prior = pgm.family.standard_from_natural(pgm.prior()).dynamics
+    precision = inputs.T @ inputs + np.asarray(prior.input_precision)
+    cross = outputs.T @ inputs + np.asarray(prior.mean @ prior.input_precision)
+    np.testing.assert_allclose(found.dynamics.mean, cross @ np.linalg.inv(precision), rtol=1e-4, atol=1e-5)
+    assert float(found.dynamics.dof) == pytest.approx(len(inputs) + 4)
+
+
+def test_states_that_the_arhmm_does_not_use_stay_at_their_prior():
+    rng = np.random.default_rng(1)
+    series = [rng.normal(size=(30, 2)) for _ in range(3)]
+    pgm = SLDS(6, 2)
+    dynamics = fit_dynamics(pgm, series)
+    used = dynamics.posterior.num_states
+    assert used < 6
+    found = parameters_from_arhmm(pgm, dynamics, series)
+    prior = pgm.family.standard_from_natural(pgm.prior())
+    np.testing.assert_allclose(found.dynamics.dof[used:], prior.dynamics.dof[used:])
+    np.testing.assert_allclose(found.transition.concentration[used:], prior.transition.concentration[used:])
+
+
+def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(tmp_path):
+    config = override(Config(), TINY)
+    first, second = (fit(waves(), config) for _ in range(2))
+    loaded = load_fitted(save_fitted(first, tmp_path))
+    for name, array in named_arrays(first.model).items():
+        np.testing.assert_array_equal(array, named_arrays(second.model)[name])
+        np.testing.assert_array_equal(array, named_arrays(loaded.model)[name])
+
+
+@pytest.mark.parametrize("graph", ["lds", "mixture"])
+def test_other_graphical_models_train_too(graph):
+    fitted = fit(waves(), override(Config(), [*TINY, f"model.graph={graph}"]))
+    assert all(np.isfinite(x).all() for x in named_arrays(fitted.model).values())
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path):
+    folder = save_fitted(fit(waves(), override(Config(), TINY)), tmp_path)
+    text = (folder / "model.json").read_text()
+    (folder / "model.json").write_text(text.replace('"latent_dim": 2', '"latent_dim": 3'))
+    with pytest.raises(ValueError, match="shape"):
+        load_fitted(folder)
+    with pytest.raises(FileNotFoundError, match=r"model\.json"):
+        load_fitted(tmp_path / "nowhere")
+
+
+def test_the_log_forgets_what_came_after_the_checkpoint(tmp_path):
+    log = MetricsFile(tmp_path / "metrics.ndjson")
+    for step in range(4):
+        log({"stage": "joint", "step": step})
+    with log.path.open("a") as file:
+        file.write('{"stage": "joi')
+    log.forget("joint", 1)
+    assert [record["step"] for record in read_metrics(log.path)] == [0, 1]
+
+
+RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import numpy as np
+from test_training import TINY, waves
+from svae.config import Config, override
+from svae.training.artifact import save_fitted
+from svae.training.pipeline import fit
+folder = Path(sys.argv[1])
+config = override(Config(), [*TINY, "pretrain.steps=6", "joint.steps=40"])
+save_fitted(fit(waves(), config, folder, checkpoint_seconds=0), folder / "model")
+"""
+
+
+def _start(folder: Path) -> subprocess.Popen:
+    code = textwrap.dedent(RUN).format(tests=str(Path(__file__).parent))
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], env={**os.environ, "JAX_PLATFORMS": "cpu"}
+    )
+
+
+def test_a_killed_run_resumes_to_the_same_parameters(tmp_path):
+    whole = _start(tmp_path / "whole")
+    killed = _start(tmp_path / "killed")
+    log = tmp_path / "killed" / "metrics.ndjson"
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline and killed.poll() is None:
+        if sum(record["stage"] == "joint" for record in read_metrics(log)) >= 3:
+            break
+        time.sleep(0.05)
+    assert killed.poll() is None, "the run ended before it could be killed"
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert whole.wait() == 0
+    assert not (tmp_path / "killed" / "model").exists()
+    assert _start(tmp_path / "killed").wait() == 0
+    expected, found = (load_fitted(tmp_path / name / "model") for name in ("whole", "killed"))
+    for name, array in named_arrays(expected.model).items():
+        np.testing.assert_array_equal(array, named_arrays(found.model)[name], err_msg=name)
+    steps = [record["step"] for record in read_metrics(log) if record["stage"] == "joint"]
+    assert steps == list(range(2, 41, 2))
