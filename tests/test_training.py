@@ -21,12 +21,13 @@ from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
 from svae.pgm import LDS, SLDS, StandardNormal
 from svae.training.artifact import load_fitted, named_arrays, save_fitted
+from svae.training.build import GraphPrior, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
 from svae.training.initialise import encoded_paths, fit_dynamics, parameters_from_arhmm
 from svae.training.loop import Plan, TrainingError, train
 from svae.training.pipeline import fit, training_batch
 from svae.training.stages import Rates, optimiser_for, short_windows, with_principal_components
-from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, run_steps
+from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, make_optimiser, run_steps
 
 TINY = [
     "pretrain.steps=4",
@@ -128,7 +129,6 @@ def test_a_failure_names_the_sequence_and_ends_in_an_error():
 
 def test_after_a_failure_training_goes_on_with_smaller_steps():
     data, model = small_data(), small_model(StandardNormal(2))
-    scale = jnp.array([1.0])
 
     def spoil_second(updates, state, params=None):
         del params
@@ -136,10 +136,7 @@ def test_after_a_failure_training_goes_on_with_smaller_steps():
         return jax.tree.map(lambda x: jnp.where(bad, jnp.nan, -1e-3 * x), updates), state + 1
 
     spoiler = optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), spoil_second)
-    from svae.training.step import make_optimiser
-
     optimiser = make_optimiser(spoiler, optax.adam(1e-3), optax.set_to_zero())
-    del scale
     records = []
     with pytest.raises(TrainingError, match="an update"):
         train(begin(model, optimiser), data, jax.random.key(0), optimiser, Plan(4, 4, 2), records.append)
@@ -176,8 +173,6 @@ def test_short_windows_hold_the_same_frames():
 
 def test_principal_components_are_where_the_networks_begin():
     config = override(Config(), [*TINY, "model.latent_dim=3"])
-    from svae.training.build import GraphPrior, untrained
-
     data = small_data()
     model = with_principal_components(untrained(config, 3, GraphPrior()), data)
     paths = np.concatenate(encoded_paths(model, data))
@@ -255,10 +250,11 @@ sys.path.insert(0, {tests!r})
 import numpy as np
 from test_training import TINY, waves
 from svae.config import Config, override
+from svae.training.build import GraphPrior, untrained
 from svae.training.artifact import save_fitted
 from svae.training.pipeline import fit
 folder = Path(sys.argv[1])
-config = override(Config(), [*TINY, "pretrain.steps=6", "joint.steps=40"])
+config = override(Config(), [*TINY, "model.graph=lds", "pretrain.steps=6", "joint.steps=60"])
 save_fitted(fit(waves(), config, folder, checkpoint_seconds=0), folder / "model")
 """
 
@@ -289,4 +285,4 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path):
     for name, array in named_arrays(expected.model).items():
         np.testing.assert_array_equal(array, named_arrays(found.model)[name], err_msg=name)
     steps = [record["step"] for record in read_metrics(log) if record["stage"] == "joint"]
-    assert steps == list(range(2, 41, 2))
+    assert steps == list(range(2, 61, 2))

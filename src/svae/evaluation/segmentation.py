@@ -27,7 +27,7 @@ def contingency(
     return table
 
 
-def score_segmentation(labels: Int[ndarray, "frames"], states: Int[ndarray, "frames"]) -> SegmentationScores:
+def score_segmentation(labels: Int[ndarray, "..."], states: Int[ndarray, "..."]) -> SegmentationScores:
     """All scores; frames with a negative label are left out."""
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score

@@ -34,7 +34,7 @@ class Bound(NamedTuple):
     kl_parameters: Float[Array, ""]  # of what all sequences share
     diagnostics: dict[str, Array]
 
-    def elbo(self, num_sequences: float) -> Float[Array, "batch"]:
+    def elbo(self, num_sequences: int) -> Float[Array, "batch"]:
         """The bound of each sequence, as one of `num_sequences` that share the parameters."""
         return self.log_likelihood - self.kl_local - self.kl_parameters / num_sequences
 

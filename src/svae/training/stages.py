@@ -32,10 +32,13 @@ def optimiser_for(model: SVAE, rates: Rates, steps: int, num_sequences: int) -> 
     """Adam for the networks, natural-gradient descent for the graphical model, with falling steps.
 
     The loss is that of one sequence. Multiplied by their number, its natural gradient is the way to the
-    posterior that a whole data set like this batch would give; `rates.graph` is the share of it to go.
+    posterior that a whole data set like this batch would give; `rates.graph` is the share of it to go
+    (with zero, it stays as it is).
     """
     falling = lambda rate: optax.cosine_decay_schedule(rate, max(steps, 1), rates.last)
-    graph = natural_descent(model.pgm.family, falling(rates.graph), num_sequences)
+    graph = optax.set_to_zero()
+    if rates.graph > 0:
+        graph = natural_descent(model.pgm.family, falling(rates.graph), float(num_sequences))
     return make_optimiser(optax.adam(falling(rates.network)), optax.adam(falling(rates.noise)), graph)
 
 

@@ -74,7 +74,8 @@ def make_optimiser(
 
 
 def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:
-    """Before the first step."""
+    """Before the first step. All types are made explicit, lest the second step compile anew."""
+    model = jax.tree.map(lambda x: lax.convert_element_type(x, x.dtype) if eqx.is_array(x) else x, model)
     state = optimiser.init(eqx.filter(model, eqx.is_inexact_array))
     zero = jnp.zeros((), jnp.int32)
     return TrainState(

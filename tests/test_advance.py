@@ -1,0 +1,93 @@
+"""Long natural-gradient steps: straight in the natural parameters, and never out of the domain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from helpers import tree_close
+from svae.expfam import (
+    Dirichlet,
+    DirichletParameters,
+    DirichletTerms,
+    MatrixNormalInverseWishart,
+    MNIWParameters,
+    MNIWTerms,
+    NIWParameters,
+    NormalInverseWishart,
+    add,
+    natural_descent,
+)
+
+
+def mniw(seed: int = 0) -> MNIWParameters:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(4, 2, 2)), rng.normal(size=(4, 3, 3))
+    spd = lambda x: jnp.asarray(x @ np.swapaxes(x, 1, 2) + np.eye(x.shape[-1]))
+    return MNIWParameters(spd(a), jnp.asarray(rng.normal(size=(4, 2, 3))), spd(b), jnp.full(4, 7.0))
+
+
+def niw() -> NIWParameters:
+    scale, mean, _, dof = mniw()
+    return NIWParameters(scale, mean[..., 0], jnp.full(4, 2.0), dof)
+
+
+FAMILIES = {
+    "mniw": (MatrixNormalInverseWishart(), mniw()),
+    "niw": (NormalInverseWishart(), niw()),
+    "dirichlet": (Dirichlet(), DirichletParameters(jnp.array([[0.5, 2.0], [3.0, 4.0]]))),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_step_adds_to_the_natural_parameters(name):
+    family, standard = FAMILIES[name]
+    natural = family.natural_from_standard(standard)
+    # towards other parameters of the family: always inside, as the domain is convex
+    other = jax.tree.map(lambda x: 1.7 * x, natural)
+    step = jax.tree.map(lambda a, b: 0.4 * (b - a), natural, other)
+    moved = family.natural_from_standard(family.advance(standard, step))
+    tree_close(moved, add(natural, step), 1e-10)
+
+
+def test_a_step_out_of_the_domain_is_shortened_for_its_own_batch_entry_alone():
+    family, standard = FAMILIES["mniw"]
+    nothing = jax.tree.map(jnp.zeros_like, family.natural_from_standard(standard))
+    step = nothing._replace(output=nothing.output.at[2].set(-100 * jnp.eye(2)))
+    moved = family.advance(standard, step)
+    for k in (0, 1, 3):
+        np.testing.assert_allclose(moved.scale[k], standard.scale[k], rtol=1e-12)
+    assert np.linalg.eigvalsh(moved.scale[2]).min() > 0
+    assert not np.allclose(moved.scale[2], standard.scale[2])
+
+
+def test_a_weak_prior_takes_a_strong_observation():
+    """The case in which unconstrained coordinates overshoot by orders of magnitude."""
+    family = MatrixNormalInverseWishart()
+    weak = MNIWParameters(jnp.eye(1), jnp.zeros((1, 1)), jnp.full((1, 1), 1e-3), jnp.asarray(3.0))
+    step = MNIWTerms(jnp.full((1, 1), 9.0), jnp.full((1, 1), 15.0), jnp.full((1, 1), 25.0), jnp.asarray(1.0))
+    moved = family.advance(weak, step)
+    assert float(moved.input_precision[0, 0]) == pytest.approx(25.001)
+    assert float(moved.mean[0, 0]) == pytest.approx(15 / 25.001)
+
+
+def test_concentrations_keep_a_tenth_and_stay_above_their_minimum():
+    family = Dirichlet(minimum=0.01)
+    old = DirichletParameters(jnp.array([5.0, 0.02]))
+    moved = family.advance(old, DirichletTerms(jnp.array([-100.0, -100.0]))).concentration
+    assert float(moved[0]) == pytest.approx(0.5)
+    assert 0.01 < float(moved[1]) < 0.02
+
+
+def test_descent_with_rate_one_ends_at_the_optimum_of_a_conjugate_model():
+    """The natural gradient of KL(q || p) is eta - eta_0: one whole step, and q is p."""
+    family, standard = FAMILIES["mniw"]
+    target = family.natural_from_standard(mniw(1)._replace(dof=jnp.full(4, 9.0)))
+    params = family.unconstrained_from_standard(standard)
+    descent = natural_descent(family, 0.5, scale=2.0)
+    difference = add(family.natural_from_unconstrained(params), target, -1.0)
+    _, gradient = jax.jvp(
+        family.unconstrained_from_natural, (family.natural_from_unconstrained(params),), (difference,)
+    )
+    updates, _ = descent.update(gradient, descent.init(params), params)
+    tree_close(family.natural_from_unconstrained(add(params, updates)), target, 1e-6)

@@ -1,0 +1,132 @@
+"""The front door, as users knock: forms of data, scikit-learn's conventions, saving and loading."""
+
+import jax
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import svae
+from svae.application import padded_length
+from svae.data import DataError, load
+from svae.models import Batch
+
+TINY = {"model.hidden": "[8]", "dynamics.laps": 2, "chunk": 2}
+
+
+@pytest.fixture(autouse=True)
+def as_users_run():
+    """Single precision, and JAX's own rules for mixing types."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def waves(count: int = 3, length: int = 40) -> np.ndarray:
+    steps = np.arange(length)[None, :, None]
+    return np.sin(steps / np.array([3.0, 5.0, 7.0]) + np.arange(count)[:, None, None])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        model = svae.SwitchingSVAE(3, 2, pretrain_steps=4, joint_steps=2, settings=TINY, random_state=0)
+        return model.fit(waves(), rate=10.0)
+
+
+def test_parameters_follow_scikit_learn():
+    model = svae.SwitchingSVAE(5, typical_duration="0.5s", settings={"joint.graph_rate": 0.01})
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    config = twin.set_params(num_states=7).config()
+    assert (config.model.num_states, config.model.typical_duration, config.joint.graph_rate) == (
+        7,
+        "0.5s",
+        0.01,
+    )
+    assert svae.LinearSVAE(3).config().model.graph == "lds"
+    assert svae.MixtureSVAE(3).config().model.graph == "mixture"
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match=r"joint\.graph_rate"):
+        svae.SwitchingSVAE(settings={"joint.graph_rat": 1}).config()
+
+
+def test_using_a_model_before_fitting_it_says_so():
+    with pytest.raises(NotFittedError, match="call fit first"):
+        svae.SwitchingSVAE().segment(waves())
+
+
+def test_results_have_the_form_of_the_data(fitted):
+    data = waves()
+    assert fitted.segment(data).shape == (3, 40)
+    ragged = fitted.segment([data[0], data[1, :25]])
+    assert [len(x) for x in ragged] == [40, 25]
+    assert set(fitted.predict({"a": data[0], "b": data[1]})) == {"a", "b"}
+    assert fitted.segment(data[0]).shape == (40,)
+    assert fitted.transform(data).shape == (3, 40, 2)
+    np.testing.assert_allclose(fitted.segment_proba(data).sum(axis=-1), 1, atol=1e-5)
+    assert fitted.sample(2, 30).shape == (2, 30, 3)
+    assert np.isfinite(fitted.score(data))
+
+
+def test_a_recording_gets_the_same_answer_alone_and_in_company(fitted):
+    data = [waves()[0], waves()[1, :17]]
+    together = fitted.transform(data)
+    for one, x in zip(data, together, strict=True):
+        np.testing.assert_array_equal(fitted.transform([one])[0], x)
+
+
+def test_what_is_known_stays_and_what_is_missing_is_drawn(fitted):
+    data = waves()[:1].copy()
+    data[0, 10:15] = np.nan
+    data[0, 20, 1] = np.nan
+    drawn = fitted.impute(data, n_samples=4)
+    assert drawn.shape == (1, 4, 40, 3)
+    missing = np.isnan(data[0])
+    assert np.isfinite(drawn).all()
+    assert (drawn[0][:, ~missing] == data[0][~missing]).all()
+    assert (drawn[0][:, missing].std(axis=0) > 0).all()
+
+
+def test_segments_cover_every_frame_once(fitted):
+    table = fitted.segments(waves())
+    assert list(table.columns[:3]) == ["recording", "start", "stop"]
+    lengths = (table["stop"] - table["start"]).groupby(table["recording"]).sum()
+    assert (lengths == 40).all()
+    assert table["seconds"].sum() == pytest.approx(12.0)
+
+
+def test_a_saved_model_gives_the_same_answers(fitted, tmp_path):
+    loaded = svae.SwitchingSVAE.load(fitted.save(tmp_path))
+    np.testing.assert_array_equal(loaded.segment_proba(waves()), fitted.segment_proba(waves()))
+    assert (loaded.rate_, loaded.num_states) == (10.0, 3)
+    with pytest.raises(ValueError, match="kind slds, not lds"):
+        svae.LinearSVAE.load(tmp_path)
+
+
+def test_other_channels_are_refused(fitted):
+    with pytest.raises(DataError, match="3 channels"):
+        fitted.segment(waves()[..., :2])
+
+
+def test_lengths_of_padding_are_few_and_never_short():
+    lengths = {padded_length(n) for n in range(1, 2000)}
+    assert len(lengths) < 40
+    assert all(n <= padded_length(n) <= max(16, 1.34 * n) for n in range(1, 2000))
+
+
+def test_a_forecast_continues_each_sequence_at_its_own_end(fitted):
+    model = fitted.fitted_.model
+    values = jax.numpy.asarray(waves(), jax.numpy.float32)
+    batch = Batch(values, jax.numpy.array([40, 30, 20]))
+    ahead = model.forecast(jax.random.key(0), batch, 5)
+    assert ahead.shape == (3, 5, 3)
+    assert np.isfinite(ahead).all()
+
+
+def test_import_starts_nothing_and_finds_everything():
+    assert {"SwitchingSVAE", "LinearSVAE", "MixtureSVAE", "load"} <= set(dir(svae))
+    assert svae.load("mocap6").rate == load("mocap6").rate == 10.0
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = svae.nothing
