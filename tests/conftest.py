@@ -1,5 +1,11 @@
 """Strict arithmetic for all tests: float64 is there, and nothing is promoted silently."""
 
+import os
+
+# Tests run hundreds of programs once each, so compiling costs more than running: compile quickly, here and
+# in the processes that tests start. `XLA_FLAGS= pytest` has the compiler that users have.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+
 import jax
 import pytest
 

@@ -3,8 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from svae.chains import DiscreteChainTerms, GaussianChainTerms
+from svae.expfam import linearize, propagate
 
 
 def tree_close(actual, expected, rtol=1e-9, atol=1e-9):
@@ -66,3 +68,45 @@ def random_discrete_chain(key, time, states, shared=True, scale=2.0):
     node = scale * rng.normal(size=(time, states))
     transition = rng.normal(size=(states, states) if shared else (time - 1, states, states))
     return DiscreteChainTerms(jnp.asarray(node), jnp.asarray(transition))
+
+
+def numerical_jacobian(oracle, natural, step=1e-5):
+    """Central differences of the oracle's statistics."""
+    flat, unravel = ravel_pytree(natural)
+
+    def stats(x):
+        return np.concatenate([np.ravel(field) for field in oracle(unravel(x))[1]])
+
+    columns = [stats(flat + e) - stats(flat - e) for e in step * np.eye(flat.size)]
+    return np.stack(columns, axis=1) / (2 * step)
+
+
+def check_derivatives(family, natural, oracle):
+    """The Jacobian of belief propagation by every way the library has to it, against the oracle's."""
+    flat, unravel = ravel_pytree(natural)
+
+    @jax.jit
+    def everything(natural):
+        _, jvp = jax.linearize(family.infer, natural)
+        propagated, vjp = jax.vjp(lambda n: propagate(n, family), natural)
+        log_partition, stats, jacobian = linearize(natural, family)
+
+        def rows(direction):
+            direction = unravel(direction)
+            slope, pushed = jvp(direction)
+            (pulled,) = vjp((jnp.zeros(()), direction))
+            return slope, *(ravel_pytree(x)[0] for x in (pushed, pulled, jacobian(direction)))
+
+        (gradient,) = vjp((jnp.ones(()), jax.tree.map(jnp.zeros_like, natural)))
+        return [propagated, (log_partition, stats)], gradient, jax.vmap(rows)(jnp.eye(flat.size))
+
+    values, gradient, (slope, pushed, pulled, mapped) = everything(natural)
+    expected = oracle(natural)
+    for value in values:
+        tree_close(value, expected, rtol=1e-10, atol=1e-10)
+    tree_close(gradient, expected[1], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(slope, ravel_pytree(expected[1])[0], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(pushed, pushed.T, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(pulled, pushed, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(mapped, pushed, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(pushed, numerical_jacobian(oracle, natural), rtol=1e-6, atol=1e-6)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from svae.expfam import ParameterPosterior, parameter_posterior
+from svae.expfam import ParameterPosterior, fixed_parameters, parameter_posterior
 from svae.pgm import HMM, LDS, SLDS, GaussianMixture, StandardNormal
 
 
@@ -59,6 +59,24 @@ def _random_case(model, seed, time, missing):
     linear, precision = (jnp.where(observed[:, None], x, 0) for x in (linear, precision))
     posterior = parameter_posterior(model.family, unconstrained)
     return Case(unconstrained, posterior, linear, precision, model.potentials(linear, precision))
+
+
+@eqx.filter_jit
+def random_parameters(model, key):
+    """Known parameters, drawn from where training starts."""
+    return model.family.sample(key, model.initial(key))
+
+
+@eqx.filter_jit
+def known(model, parameters):
+    """A posterior that knows the parameters."""
+    return fixed_parameters(model.family, parameters)
+
+
+@eqx.filter_jit
+def energy(model, theta, stats):
+    """Compiled energy, of a whole sequence."""
+    return model.energy(theta, stats, None)
 
 
 @eqx.filter_jit

@@ -25,8 +25,9 @@ from svae.arhmm import (
     stats_from_flat,
     transitions,
 )
+from svae.arhmm.beginning import group_by_evidence, grouped_runs
 from svae.arhmm.emissions import default_prior, log_evidence, log_normaliser, natural_from_regressions
-from svae.arhmm.fit import _names, lap, random_blocks
+from svae.arhmm.fit import _names, lap
 from svae.arhmm.local import SequenceStats, forward_backward, most_likely_path, pad, sequence_stats
 from svae.arhmm.model import global_step, local_step, paths, probabilities, refine, regression_stats
 from svae.arhmm.transitions import Transitions, bound, update
@@ -425,8 +426,29 @@ PRIOR = Prior(default_prior(np.full(2, 0.1)), StickyPrior())
 def started(num_states, start=0, prior=PRIOR, **data):
     """Sequences, and a fit that has seen them once."""
     sequences = pad(regimes(**data)[0])
-    fit = random_blocks(prior, sequences, num_states, np.random.default_rng(start))
+    fit = grouped_runs(prior, sequences, num_states, np.random.default_rng(start))
     return sequences, refine(prior, sequences, fit, np.arange(len(sequences)))
+
+
+def test_runs_of_one_regime_are_grouped():
+    series, truth = regimes()
+    sequences = pad(series)
+    cuts = [(i, slice(s, s + 8)) for i in range(len(series)) for s in range(0, 90, 8)]
+    pure = [(i, cut) for i, cut in cuts if len(set(truth[i][cut])) == 1]
+    flat = np.stack([sequences.features[i, cut].sum(axis=0) for i, cut in pure])
+    regime = np.array([truth[i][cut][0] for i, cut in pure])
+    group = group_by_evidence(PRIOR, flat, 3)
+    assert set(regime) == {0, 1, 2}
+    assert all(len(set(regime[group == g])) == 1 for g in range(3))
+
+
+def test_the_first_merger_gains_most_evidence():
+    flat = pad(regimes()[0]).features[0, :60].reshape(10, 6, -1).sum(axis=1)
+    evidence = lambda x: float(log_evidence(PRIOR.regression, stats_from_flat(x, 2, 3)))
+    pairs = list(combinations(range(10), 2))
+    gains = [evidence(flat[a] + flat[b]) - evidence(flat[a]) - evidence(flat[b]) for a, b in pairs]
+    group = group_by_evidence(PRIOR, flat, 9)
+    assert [(a, b) for a, b in pairs if group[a] == group[b]] == [pairs[np.argmax(gains)]]
 
 
 def not_lower(after, before):
@@ -496,7 +518,7 @@ def test_the_bound_is_below_the_evidence_of_all_paths(sticky):
         evidence.append(
             emitted + log_evidence_of_states(prior.transition, found.start, found.counts, nodes=24)
         )
-    fit = random_blocks(prior, sequences, 2, np.random.default_rng(0), size=2)
+    fit = grouped_runs(prior, sequences, 2, np.random.default_rng(0))
     fit = refine(prior, sequences, fit, np.array([0]), passes=20)
     assert 0 < logsumexp(evidence) - fit.elbo < 25
 
@@ -607,7 +629,7 @@ def test_fewer_frames_than_states(frames):
     for seed in range(10):
         rng = np.random.default_rng(seed)
         sequences = pad([10 * rng.normal(size=(frames, 2))])
-        fit = refine(PRIOR, sequences, random_blocks(PRIOR, sequences, 3, rng), np.array([0]))
+        fit = refine(PRIOR, sequences, grouped_runs(PRIOR, sequences, 3, rng), np.array([0]))
         for run in moves.runs_of_states(sequences, fit, shortest=1):
             born = moves.birth(PRIOR, sequences, fit, run)
             assert born is None or born.posterior.num_states > 0

@@ -4,6 +4,7 @@ Each recording is padded to one of a few lengths that depend on nothing but its 
 the same answer alone and in company, and few programs are compiled.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,8 +16,11 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from svae.data import DataError, Recording, Recordings
+from svae.meanfield import CoordinateAscent
 from svae.models import SVAE, Batch, Latents, Segmentation
 from svae.training.artifact import Fitted
+
+SWEEPS = 200  # at most; training can do with fewer, but an answer should have converged
 
 
 class States(NamedTuple):
@@ -72,8 +76,11 @@ def _each(
     fitted: Fitted, recordings: Recordings, method: Callable[..., Any], *args: Any
 ) -> Iterator[tuple[Recording, Any]]:
     """`method(model, batch, ...)` of every recording, without the batch axis."""
+    settings = fitted.config.joint
+    solver = CoordinateAscent(max(settings.max_sweeps, SWEEPS), settings.tolerance)
+    model = dataclasses.replace(fitted.model, solver=solver)
     for recording in matched(fitted, recordings):
-        result = method(fitted.model, batch_of(fitted, recording), *args)
+        result = method(model, batch_of(fitted, recording), *args)
         yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
 
 

@@ -45,25 +45,6 @@ def main(
     """Options that come before any command."""
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the summary.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Another sequence.")] = 3,
-    num_steps: Annotated[int, typer.Option(min=20, help="Time steps of the sequence.")] = 300,
-) -> None:
-    """Infer the hidden states of a simulated switching system, and draw them."""
-    from svae.demo import run
-
-    if out.exists() and not out.is_dir():
-        raise typer.BadParameter(f"{out} is a file, not a folder", param_hint="--out")
-    summary = run(out, seed, num_steps)
-    typer.echo(f"states recovered   {summary['accuracy']:.1%}")
-    typer.echo(f"error of the path  {summary['rmse']:.3f}")
-    converged = "converged" if summary["converged"] else "not converged"
-    typer.echo(f"inference          {summary['sweeps']} sweeps, {converged}, {summary['seconds']} s in all")
-    typer.echo(f"written            {out / 'posterior.png'}, {out / 'summary.json'}")
-
-
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Errors that a user can mend are shown without a traceback."""
@@ -87,6 +68,26 @@ Set = Annotated[
 
 
 @app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Other networks, other noise.")] = 0,
+    changes: Set = None,
+) -> None:
+    """Train on synthetic data: bumps on a line that move right or left, narrow or widen."""
+    with _plainly():
+        from svae.config import override
+        from svae.presets import settings_for
+
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"{out} is a file, not a folder")
+        settings = override(
+            settings_for("synthetic"), ["data.path=synthetic", f"seed={seed}", *(changes or [])]
+        )
+        _run(settings, out, anew=True)
+    typer.echo(f"open {out / 'report.html'} in a browser")
+
+
+@app.command()
 def fit(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="Run folder. [default: runs/<name of the data>]")] = None,
@@ -99,9 +100,10 @@ def fit(
 ) -> None:
     """Train a model on recordings, and write segments, a report and the model to a run folder."""
     with _plainly():
-        from svae.config import Config, load_config, override
+        from svae.config import load_config, override
+        from svae.presets import settings_for
 
-        settings = load_config(config) if config is not None else Config()
+        settings = load_config(config) if config is not None else settings_for(data)
         source = settings.data.model_copy(update={"path": data})  # as it is, also if it looks like a number
         given = [] if rate is None else [f"data.rate={rate}"]
         settings = override(settings.model_copy(update={"data": source}), [*given, *(changes or [])])

@@ -86,6 +86,7 @@ class PretrainSettings(Section):
     network_rate: PositiveFloat = 5e-3
     noise_rate: PositiveFloat = 3e-2
     frames: PositiveInt = Field(25, description="Length of the pieces that are mixed in a batch.")
+    batch_size: PositiveInt = Field(128, description="Pieces in a step.")
 
 
 class DynamicsSettings(Section):

@@ -8,8 +8,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from svae.arhmm import moves
-from svae.arhmm.local import Sequences, SequenceStats, one_thread, pad
-from svae.arhmm.model import Fit, Prior, global_step, refine
+from svae.arhmm.beginning import grouped_runs
+from svae.arhmm.local import Sequences, one_thread, pad
+from svae.arhmm.model import Fit, Prior, refine
 
 
 class Effort(NamedTuple):
@@ -72,7 +73,7 @@ def _fit_once(
     report: Callable[[int, Fit], None],
 ) -> Fit:
     everyone = np.arange(len(sequences))
-    fit = refine(prior, sequences, random_blocks(prior, sequences, num_states, rng), everyone)
+    fit = refine(prior, sequences, grouped_runs(prior, sequences, num_states, rng), everyone)
     enough = effort.tolerance * sequences.valid.sum()
     failed: set = set()
     idle = 0
@@ -88,21 +89,6 @@ def _fit_once(
         if idle >= effort.patience and fit.elbo - before.elbo < enough:
             break
     return fit
-
-
-def random_blocks(
-    prior: Prior, sequences: Sequences, num_states: int, rng: np.random.Generator, size: int = 20
-) -> Fit:
-    """Each state starts as the regression of one short run of frames."""
-    lengths = sequences.valid.sum(axis=1)
-    stats = np.zeros((len(sequences), num_states, sequences.features.shape[2]))
-    for k in range(num_states):
-        i = rng.choice(len(sequences), p=lengths / lengths.sum())
-        start = rng.integers(max(1, lengths[i] - size + 1))
-        stats[i, k] += sequences.features[i, start : start + size].sum(axis=0)
-    states = np.zeros((len(sequences), num_states))
-    nothing = SequenceStats(stats, states, states[:, :, None] * states[:, None], np.zeros(len(sequences)))
-    return global_step(prior, nothing)
 
 
 def lap(prior: Prior, sequences: Sequences, fit: Fit, batch_size: int) -> Fit:

@@ -42,7 +42,7 @@ READERS: dict[str, Reader] = {
 ENDINGS = ", ".join(READERS)
 
 
-def _synthetic(num_sequences: int = 20, length: int = 250, seed: int = 0) -> Recordings:
+def _synthetic(num_sequences: int = 128, length: int = 250, seed: int = 0) -> Recordings:
     return laplacian(num_sequences, length, seed)
 
 

@@ -23,23 +23,20 @@ class Evidence(NamedTuple):
 class Encoder(eqx.Module):
     """A network that gives the potentials' means, step by step.
 
-    Their precision is one learned vector for all steps and all data, or, where the network has twice as
-    many outputs as latent dimensions, comes from the network, too. Of a step with missing entries the
-    network sees zeros in their place, and its precision is that of the share of entries that are there.
+    Their precision is one learned vector for all steps and all data. A network with twice as many outputs
+    as there are latent dimensions also tells by how much each step's log-precision differs from it. Of a
+    step with missing entries the network sees zeros in their place, and its precision is that of the share
+    of entries that are there.
     """
 
     network: Callable[[Array], Array]
-    log_precision: Float[Array, "latent"] | None
+    log_precision: Float[Array, "latent"]
 
-    def __init__(
-        self, network: Callable[[Array], Array], latent_dim: int | None, key: PRNGKeyArray | None = None
-    ):
-        """`latent_dim` is the size of the global precision; None if the network gives it."""
+    def __init__(self, network: Callable[[Array], Array], latent_dim: int, key: PRNGKeyArray | None = None):
+        """`latent_dim` is the size of the precision."""
         self.network = network
-        self.log_precision = None
-        if latent_dim is not None:
-            key = jax.random.key(0) if key is None else key
-            self.log_precision = 0.01 * jax.random.normal(key, (latent_dim,), jnp.float32)
+        key = jax.random.key(0) if key is None else key
+        self.log_precision = 0.01 * jax.random.normal(key, (latent_dim,), jnp.float32)
 
     def __call__(
         self, features: Float[Array, "time inputs"], present: Bool[Array, "time entries"]
@@ -50,10 +47,10 @@ class Encoder(eqx.Module):
         """
         seen = jnp.repeat(present, features.shape[-1] // present.shape[-1], axis=-1)
         output = self.network(jnp.where(seen, features, 0))
-        if self.log_precision is None:
-            mean, log_precision = jnp.split(output, 2, axis=-1)
-        else:
-            mean, log_precision = output, jnp.broadcast_to(self.log_precision, output.shape)
+        mean, difference = jnp.split(output, [self.log_precision.shape[0]], axis=-1)
+        log_precision = jnp.broadcast_to(self.log_precision, mean.shape)
+        if difference.shape[-1] > 0:
+            log_precision = log_precision + difference
         share = jnp.mean(present, axis=-1, keepdims=True, dtype=output.dtype)
         precision = share * jnp.exp(log_precision)
         return Evidence(precision * mean, precision)
@@ -71,7 +68,7 @@ def mlp_encoder(
     network_key, precision_key = jax.random.split(key)
     outputs = 2 * latent_dim if precision_per_step else latent_dim
     network = kind((inputs, *hidden, outputs), network_key)
-    return Encoder(network, None if precision_per_step else latent_dim, precision_key)
+    return Encoder(network, latent_dim, precision_key)
 
 
 def mlp_decoder(

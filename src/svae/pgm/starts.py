@@ -10,9 +10,18 @@ the same sequence always gets the same answer.
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from svae import linalg
 from svae.chains import DiscreteChain, DiscreteChainTerms, GaussianChainTerms
 from svae.chains.padding import choose
-from svae.expfam import DirichletTerms, Gaussian, GaussianTerms, MNIWTerms, NIWTerms
+from svae.expfam import (
+    DirichletTerms,
+    Gaussian,
+    GaussianTerms,
+    LinearGaussian,
+    MatrixNormalInverseWishart,
+    MNIWTerms,
+    NIWTerms,
+)
 from svae.linalg import outer
 from svae.pgm.factors import normal_log_density, transition_log_density
 
@@ -33,11 +42,42 @@ def emission_scores(theta: NIWTerms, potential: GaussianTerms) -> Float[Array, "
 
 
 def transition_scores(theta: MNIWTerms, potential: GaussianChainTerms) -> Float[Array, "time_minus_1 *k"]:
-    """Expected log-density of each transition under each state, zero next to missing steps."""
-    (first, second), observed = _independent_moments(GaussianTerms(potential.first, potential.second))
-    moments = GaussianChainTerms(first, second, outer(first[:-1], first[1:]))
-    scores = transition_log_density(theta, moments)
+    """Log-density of each transition between the potentials' means, zero next to missing steps.
+
+    The means are noisy: they move with covariance Q + R + A R A', where R is that of a typical potential.
+    Expected log-densities would count R against every state in proportion to 1/Q instead. They favour
+    states with much noise, which, once chosen, leave the path as noisy as that, and so are confirmed.
+    """
+    (first, _), observed = _independent_moments(GaussianTerms(potential.first, potential.second))
+    scores = transition_log_density(
+        _seen_through(theta, _typical_covariance(potential.second, observed)),
+        GaussianChainTerms(first, outer(first, first), outer(first[:-1], first[1:])),
+    )
     return choose(observed[1:] & observed[:-1], scores, jnp.zeros_like(scores))
+
+
+def _typical_covariance(
+    second: Float[Array, "time n n"], observed: Bool[Array, "time"]
+) -> Float[Array, "n n"]:
+    """The inverse of the mean precision of what was observed."""
+    total = jnp.sum(-2 * choose(observed, second, jnp.zeros_like(second)), axis=0)
+    count = jnp.sum(observed, dtype=second.dtype)
+    eye = jnp.eye(second.shape[-1], dtype=second.dtype)
+    return linalg.inverse(jnp.where(count > 0, total / jnp.maximum(count, 1), eye))
+
+
+def _seen_through(theta: MNIWTerms, noise: Float[Array, "n n"]) -> MNIWTerms:
+    """The same dynamics of a path that is seen with noise; what is unknown about them stays unknown."""
+    covariance = linalg.inverse(-2 * theta.output)
+    noise = jnp.broadcast_to(noise, covariance.shape)
+    weights = linalg.matmul(covariance, theta.cross)
+    known = MatrixNormalInverseWishart().sufficient_stats(LinearGaussian(weights, covariance))
+    matrix = weights[..., :-1]
+    wider = covariance + noise + linalg.matmul(linalg.matmul(matrix, noise), linalg.transpose(matrix))
+    seen = MatrixNormalInverseWishart().sufficient_stats(LinearGaussian(weights, wider))
+    return seen._replace(
+        input=seen.input + theta.input - known.input, weight=seen.weight + theta.weight - known.weight
+    )
 
 
 def state_chain(

@@ -23,6 +23,7 @@ from svae.training.stages import (
     short_windows,
     with_principal_components,
     with_simple_prior,
+    with_sure_potentials,
 )
 from svae.training.start import Start, find_start
 from svae.training.step import TrainState, begin
@@ -86,6 +87,8 @@ class _Fit:
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
         model = with_graph(model, graph_for(config, start.prior), start.parameters)
+        if config.model.graph == "slds" and start.prior.innovation is not None:
+            model = with_sure_potentials(model, start.prior.innovation)
         if ending != "interrupted":
             model, ending = self._joint(model)
         data = self.recordings
@@ -96,10 +99,9 @@ class _Fit:
         persistence = 0.0 if self.config.model.graph == "mixture" else settings.persistence
         model = with_simple_prior(with_principal_components(model, self.data), persistence)
         pieces = short_windows(self.data, settings.frames)
-        ratio = self.data.values.shape[1] / settings.frames
-        size = min(len(pieces.lengths), max(1, round(self.config.batch_size * ratio)))
         rates = Rates(settings.network_rate, settings.noise_rate, graph=0.0)
-        return self._train(PRETRAIN, model, pieces, rates, Plan(settings.steps, size, self.config.chunk))
+        plan = Plan(settings.steps, settings.batch_size, self.config.chunk)
+        return self._train(PRETRAIN, model, pieces, rates, plan)
 
     def _joint(self, model: SVAE) -> tuple[SVAE, str]:
         settings = self.config.joint

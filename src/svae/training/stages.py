@@ -18,6 +18,8 @@ from svae.networks import Gaussian, Residual
 from svae.pgm import LDS, LDSGlobals, StandardNormal
 from svae.training.step import make_optimiser
 
+SURE = 40.0  # variance of a step, relative to that of potentials which are sure
+
 
 class Rates(NamedTuple):
     """Step sizes at the start of a stage; all fall to `last` of that along a cosine."""
@@ -91,6 +93,17 @@ def with_simple_prior(model: SVAE, persistence: float) -> SVAE:
     weights = persistence * jnp.eye(n, n + 1)
     dynamics = MNIWParameters(steps, weights, sure * jnp.eye(n + 1), jnp.asarray(sure))
     return with_graph(model, lds, LDSGlobals(initial, dynamics))
+
+
+def with_sure_potentials(model: SVAE, innovation: float) -> SVAE:
+    """Potentials with noise far below the variance of a step, if it is not already.
+
+    The second stage took encoded paths for certain, so the dynamics that it found contain the encoder's
+    noise. Where potentials were vague as well, that noise would count twice, and states that differ in
+    little else would melt into the broadest one.
+    """
+    least = float(np.log(SURE / innovation))
+    return eqx.tree_at(lambda m: m.encoder.log_precision, model, replace_fn=lambda x: jnp.maximum(x, least))
 
 
 def short_windows(data: Batch, frames: int) -> Batch:

@@ -1,4 +1,7 @@
-"""The showcase: infer the hidden states and the path of a switching system from noisy, gappy data."""
+"""Inference alone: the hidden states and the path of a known switching system, from noisy, gappy data.
+
+`python examples/inference.py` draws them, and how far different starts of coordinate ascent come.
+"""
 
 import json
 import time
@@ -115,3 +118,7 @@ def _run(out: Path, seed: int, num_steps: int) -> dict[str, Any]:
 def _deviations(z) -> Float[Array, "time 2"]:
     variance = jnp.diagonal(z.second, axis1=1, axis2=2) - z.first**2
     return jnp.sqrt(jnp.asarray(np.maximum(variance, 0)))
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Path("runs/inference")), indent=2))

@@ -1,0 +1,137 @@
+"""How well are the labelled exercises of mocap6 segmented, without labels?
+
+In one run, seed by seed: the whole model as `svae fit mocap6` trains it, its second stage alone (the
+variational AR-HMM on encoded paths), and dynamax's AR-HMM on the same 12 channels (EM from k-means, the
+best of several restarts by likelihood, a sticky prior). Scores are those of all frames together.
+
+`python benchmarks/segmentation.py` prints a table and writes all numbers.
+"""
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svae import application, arhmm
+from svae.arhmm.local import pad
+from svae.arhmm.model import paths
+from svae.bench.rows import Row, line, table, write
+from svae.config import Config, override
+from svae.data import Recordings, load
+from svae.evaluation import score_segmentation
+from svae.presets import settings_for
+from svae.training.artifact import Fitted
+from svae.training.initialise import encoded_paths, fit_dynamics
+from svae.training.pipeline import fit, standardizer_for, training_batch
+
+SCORES = "ari", "nmi", "hamming"
+STICKINESS = 1e6  # dynamax's best, with this many states
+DYNAMAX_STATES = 12
+ITERATIONS = 100  # of EM
+
+States = list[np.ndarray]
+
+
+def whole_model(recordings: Recordings, config: Config) -> tuple[Fitted, States]:
+    """All three stages."""
+    fitted = fit(recordings, config)
+    return fitted, [found.states for found in application.segment(fitted, recordings)]
+
+
+def second_stage(recordings: Recordings, config: Config) -> States:
+    """The AR-HMM's own states, with the persistence that was found for the model."""
+    fitted = fit(recordings, override(config, ["joint.steps=0"]))
+    data = training_batch(recordings.map(standardizer_for(recordings, config).apply), config)
+    series = encoded_paths(fitted.model, data)
+    settings = config.dynamics
+    effort = arhmm.Effort(settings.laps, restarts=settings.restarts)
+    found = fit_dynamics(fitted.model.pgm, series, config.seed, effort)
+    found_paths = paths(pad(series), found.posterior)
+    return [np.concatenate([path[:1], path]) for path in found_paths]  # the first frame has no transition
+
+
+def dynamax_arhmm(recordings: Recordings, seed: int, restarts: int) -> States:
+    """EM from k-means, the best of several restarts."""
+    import jax
+    import jax.numpy as jnp
+    import jax.random as jr
+    from dynamax.hidden_markov_model import LinearAutoregressiveHMM
+
+    series = [np.asarray(item.values, np.float32) for item in recordings]
+    mean, scale = np.concatenate(series).mean(axis=0), np.concatenate(series).std(axis=0)
+    series = [jnp.asarray((x - mean) / scale) for x in series]
+    model = LinearAutoregressiveHMM(
+        DYNAMAX_STATES, len(mean), num_lags=1, transition_matrix_stickiness=STICKINESS
+    )
+    # Sequences of one length are what its EM takes: the short ones are continued by their last frame, which
+    # adds a few frames without movement to them, and are cut off again before they are scored.
+    longest = max(map(len, series))
+    padded = jnp.stack([jnp.pad(x, [(0, longest - len(x)), (0, 0)], mode="edge") for x in series])
+    inputs = jax.vmap(model.compute_inputs)(padded)
+    best: tuple[float, Any] = (-np.inf, None)
+    for key in jr.split(jr.key(seed), restarts):
+        parameters, properties = model.initialize(
+            key=key, method="kmeans", emissions=padded.reshape(-1, len(mean))
+        )
+        parameters, likelihoods = model.fit_em(
+            parameters, properties, padded, inputs=inputs, num_iters=ITERATIONS, verbose=False
+        )
+        if float(likelihoods[-1]) > best[0]:
+            best = float(likelihoods[-1]), parameters
+    return [
+        np.asarray(model.most_likely_states(best[1], x, u))[: len(y)]
+        for x, u, y in zip(padded, inputs, series, strict=True)
+    ]
+
+
+def score(recordings: Recordings, states: States) -> dict[str, float]:
+    """Agreement with the labels, and the number of segments."""
+    labels = np.concatenate([item.labels for item in recordings])
+    scores = score_segmentation(labels, np.concatenate(states))._asdict()
+    segments = sum(1 + int(np.count_nonzero(np.diff(x))) for x in states)
+    return {name: float(scores[name]) for name in SCORES} | {"segments": float(segments)}
+
+
+def compare(seeds: int, changes: list[str], restarts: int, say: Callable[[str], None]) -> list[Row]:
+    """One row for each method and seed."""
+    recordings = load("mocap6")
+    rows = []
+    for seed in range(seeds):
+        config = override(settings_for("mocap6"), [*changes, f"seed={seed}"])
+        methods: dict[str, Callable[[], States]] = {
+            "SVAE-SLDS": lambda: whole_model(recordings, config)[1],
+            "its AR-HMM stage": lambda: second_stage(recordings, config),
+        }
+        if restarts > 0:
+            methods["dynamax AR-HMM"] = lambda: dynamax_arhmm(recordings, seed, restarts)
+        for name, method in methods.items():
+            began = time.perf_counter()
+            found = score(recordings, method())
+            rows.append({"method": name, "seed": seed, **found, "seconds": time.perf_counter() - began})
+            say(line(rows[-1]))
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> list[Row]:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--restarts", type=int, default=10, help="of dynamax's EM; 0 leaves it out")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/segmentation.json"))
+    given = parser.parse_args(arguments)
+    rows = compare(given.seeds, given.set, given.restarts, lambda text: print(text, flush=True))
+    print(table(rows, "method", (*SCORES, "segments", "seconds")))
+    words = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["python", "benchmarks/segmentation.py", *words])
+    write(rows, given.out, command)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Results as rows: one for each method and seed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svae.bench.timing import machine
+
+Row = dict[str, Any]
+
+
+def line(row: Row) -> str:
+    """A row as it is found."""
+    return "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+
+
+def table(rows: list[Row], by: str, columns: tuple[str, ...]) -> str:
+    """Mean, smallest and largest value of each column, for each value of `by`."""
+    names = list(dict.fromkeys(row[by] for row in rows))
+    width = max(map(len, names)) + 2
+    lines = [" " * width + "".join(f"{column:>24}" for column in columns)]
+    for name in names:
+        values = [[row[column] for row in rows if row[by] == name] for column in columns]
+        cells = [f"{np.mean(x):.3g} ({min(x):.3g} to {max(x):.3g})" for x in values]
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
+    return "\n".join(lines)
+
+
+def write(rows: list[Row], path: Path, command: str) -> None:
+    """With what made them, and where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"command": command, "machine": machine(), "rows": rows}, indent=2) + "\n")
