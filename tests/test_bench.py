@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from svae.bench import engine, smoothers
+from svae.bench import engine, rows, smoothers
 from svae.bench.setting import Setting
 from svae.bench.timing import Compiled, Program, Timing, compile_program, time_in_turns
 
@@ -134,3 +134,18 @@ class TestDynamax:
         result = self.result(monkeypatch, succeed)
         assert result["status"] == "measured"
         assert [row["ratio"] for row in result["rows"]] == [1.0, 1.5]
+
+
+def test_rows_are_summarised_and_kept(tmp_path):
+    found = [{"method": name, "seed": i, "ari": ari} for name, i, ari in (("a", 0, 0.25), ("a", 1, 0.75))]
+    assert rows.line(found[0]) == "method a  seed 0  ari 0.25"
+    assert rows.table(found, "method", ("ari",)).splitlines()[1].split() == [
+        "a",
+        "0.5",
+        "(0.25",
+        "to",
+        "0.75)",
+    ]
+    rows.write(found, tmp_path / "new" / "rows.json", "python it.py")
+    kept = json.loads((tmp_path / "new" / "rows.json").read_text())
+    assert (kept["command"], kept["rows"]) == ("python it.py", found)

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from svae import doctor
+from svae import cli, doctor
 from svae.cli import app
+from svae.config import ModelSettings
 from svae.progress import TrainingProgress
 
 TINY = (
@@ -254,3 +255,36 @@ def test_progress_shows_every_kind_of_record():
     assert "states last 12.2 frames" in text
     with TrainingProgress(console) as progress:
         progress(records[-1])
+
+
+@pytest.fixture
+def asked_to_run(monkeypatch):
+    """Train nothing; keep the settings."""
+    runs = []
+    monkeypatch.setattr(cli, "_run", lambda settings, folder, anew=False: runs.append((settings, folder)))
+    return runs
+
+
+def test_the_demo_goes_through_all_stages(call, asked_to_run, tmp_path):
+    result = call("demo", "--out", tmp_path / "demo", "--seed", 3, "--set", "joint.steps=7")
+    assert result.exit_code == 0, result.output
+    ((settings, folder),) = asked_to_run
+    assert (settings.data.path, settings.model.graph, settings.seed) == ("synthetic", "slds", 3)
+    assert settings.pretrain.steps > 0
+    assert settings.dynamics.sequences > 0
+    assert settings.joint.steps == 7
+    assert folder == tmp_path / "demo"
+    assert str(folder / "report.html") in result.output
+
+
+def test_the_demo_refuses_a_file(call, asked_to_run, data):
+    assert "is a file, not a folder" in refused(call("demo", "--out", data))
+    assert asked_to_run == []
+
+
+def test_built_in_data_bring_their_settings(call, asked_to_run, data, tmp_path):
+    for source in ("mocap6", data):
+        assert call("fit", source, "--out", tmp_path / "run").exit_code == 0
+    (mocap, _), (other, _) = asked_to_run
+    assert mocap.model.typical_duration is not None
+    assert other.model == ModelSettings()

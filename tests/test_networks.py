@@ -169,7 +169,7 @@ def test_precision_of_each_step_from_the_network(key):
     encoder = small_encoder(key, precision_per_step=True)
     x = jax.random.normal(key, (5, FEATURES), jnp.float32)
     evidence = call(encoder, x, jnp.ones(x.shape, bool))
-    expected = encoder.log_precision + encoder.network(x)[:, 2:]
+    expected = encoder.log_precision[None] + encoder.network(x)[:, 2:]
     np.testing.assert_allclose(np.log(evidence.precision), expected, rtol=1e-4, atol=1e-5)
     assert len(np.unique(evidence.precision[:, 0])) == 5
 

@@ -26,7 +26,14 @@ from svae.training.checkpoint import MetricsFile, read_metrics
 from svae.training.initialise import encoded_paths, fit_dynamics, parameters_from_arhmm
 from svae.training.loop import Plan, TrainingError, train
 from svae.training.pipeline import fit, training_batch
-from svae.training.stages import Rates, optimiser_for, short_windows, with_principal_components
+from svae.training.stages import (
+    SURE,
+    Rates,
+    optimiser_for,
+    short_windows,
+    with_principal_components,
+    with_sure_potentials,
+)
 from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, make_optimiser, run_steps
 
 TINY = [
@@ -77,6 +84,17 @@ def test_every_leaf_has_the_optimiser_that_it_should():
     assert labels.encoder.log_precision == NOISE
     assert labels.likelihood.raw_scale == NOISE
     assert set(jax.tree.leaves(labels.decoder)) == {NETWORKS}
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+def test_potentials_are_made_sure_but_never_less_so(per_step):
+    key, data = jax.random.key(0), small_data()
+    encoder = mlp_encoder(3, 2, key, (8,), per_step)
+    model = make_svae(LDS(2), Gaussian(3), 3, key, encoder=encoder, decoder=mlp_decoder(2, 3, key, (8,)))
+    precise = lambda model: np.asarray(model.evidence(data).precision)[np.asarray(data.present).any(-1)]
+    surer = with_sure_potentials(model, data, innovation=0.1)
+    np.testing.assert_allclose(np.median(precise(surer), axis=0), SURE / 0.1, rtol=1e-4)
+    np.testing.assert_array_equal(precise(with_sure_potentials(surer, data, 0.2)), precise(surer))
 
 
 def test_an_epoch_visits_every_sequence_once():

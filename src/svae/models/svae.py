@@ -8,6 +8,7 @@ The encoder gives potentials $\hat\ell(x_t, z_t)$, and $q(z)$ is what structured
 and of the graphical model. With standard normal latent variables this is the plain VAE.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, Richardson
 from svae.models.base import Batch, Bound, Draws, Latents, Model, Segmentation
-from svae.networks import Encoder, Likelihood, mlp_decoder, mlp_encoder
+from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
 from svae.pgm import GraphicalModel, Inference
 
 
@@ -38,11 +39,14 @@ class SVAE(Model):
         """q(theta)."""
         return parameter_posterior(self.pgm.family, self.parameters, self.rule)
 
+    def evidence(self, batch: Batch) -> Evidence:
+        """What the encoder makes of every sequence."""
+        return jax.vmap(self.encoder)(self.likelihood.features(batch.filled), batch.present)
+
     def potentials(self, batch: Batch) -> Blocks:
         """The encoder's potentials for every sequence; none at missing steps."""
-        present = batch.present
-        evidence = jax.vmap(self.encoder)(self.likelihood.features(batch.filled), present)
-        return jax.vmap(self.pgm.potentials)(*evidence, jnp.any(present, axis=-1))
+        observed = jnp.any(batch.present, axis=-1)
+        return jax.vmap(self.pgm.potentials)(*self.evidence(batch), observed)
 
     def infer(self, posterior: ParameterPosterior, batch: Batch) -> Inference:
         """q(z) of every sequence."""
@@ -146,13 +150,4 @@ def make_svae(
 def with_graph(model: SVAE, pgm: GraphicalModel, standard: Terms) -> SVAE:
     """The same networks around another graphical model, with the standard parameters of q(theta)."""
     parameters = pgm.family.unconstrained_from_standard(standard)
-    return SVAE(
-        pgm,
-        parameters,
-        model.encoder,
-        model.decoder,
-        model.likelihood,
-        model.solver,
-        model.adjoint,
-        model.rule,
-    )
+    return dataclasses.replace(model, pgm=pgm, parameters=parameters)

@@ -7,6 +7,7 @@ normals is fitted to the encoded points as they are.
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,9 +28,8 @@ def encoded_paths(model: SVAE, data: Batch) -> Series:
     Not draws: noise that is independent from step to step hides small movements, and the noise of the
     dynamics is learned later, when the potentials' own uncertainty is accounted for.
     """
-    present = data.present
-    evidence = jax.jit(jax.vmap(model.encoder))(model.likelihood.features(data.filled), present)
-    precision = jnp.where(jnp.any(present, axis=-1, keepdims=True), evidence.precision, jnp.nan)
+    evidence = eqx.filter_jit(SVAE.evidence)(model, data)
+    precision = jnp.where(jnp.any(data.present, axis=-1, keepdims=True), evidence.precision, jnp.nan)
     paths = np.asarray(evidence.linear / precision, np.float64)
     return [z[:length] for z, length in zip(paths, np.asarray(data.lengths), strict=True)]
 

@@ -88,7 +88,7 @@ class _Fit:
         start = self._dynamics(model, hurry=ending == "interrupted")
         model = with_graph(model, graph_for(config, start.prior), start.parameters)
         if config.model.graph == "slds" and start.prior.innovation is not None:
-            model = with_sure_potentials(model, start.prior.innovation)
+            model = with_sure_potentials(model, self._chosen(), start.prior.innovation)
         if ending != "interrupted":
             model, ending = self._joint(model)
         data = self.recordings
@@ -136,13 +136,18 @@ class _Fit:
         if self.metrics is not None:
             self.metrics.forget(DYNAMICS, -1)
         settings = self.config.dynamics
-        chosen = _some(self.data, settings.sequences, self.config.seed)
         report = lambda record: self._note(DYNAMICS, record, settings.laps)
         total, rate = self.data.values.shape[0], self.recordings.rate
-        start = find_start(self.config, model, chosen, total, rate, self.keys[DYNAMICS], report, hurry)
+        start = find_start(
+            self.config, model, self._chosen(), total, rate, self.keys[DYNAMICS], report, hurry
+        )
         if path is not None and not hurry:
             start.save(path)
         return start
+
+    def _chosen(self) -> Batch:
+        """The windows that the second stage sees."""
+        return _some(self.data, self.config.dynamics.sequences, self.config.seed)
 
     def _note(self, stage: str, record: Record, steps: int) -> None:
         seconds = time.monotonic() - self.started

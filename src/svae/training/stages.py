@@ -95,15 +95,18 @@ def with_simple_prior(model: SVAE, persistence: float) -> SVAE:
     return with_graph(model, lds, LDSGlobals(initial, dynamics))
 
 
-def with_sure_potentials(model: SVAE, innovation: float) -> SVAE:
-    """Potentials with noise far below the variance of a step, if it is not already.
+def with_sure_potentials(model: SVAE, data: Batch, innovation: float) -> SVAE:
+    """Potentials with noise far below the variance of a step, if they have more.
 
     The second stage took encoded paths for certain, so the dynamics that it found contain the encoder's
     noise. Where potentials were vague as well, that noise would count twice, and states that differ in
     little else would melt into the broadest one.
     """
-    least = float(np.log(SURE / innovation))
-    return eqx.tree_at(lambda m: m.encoder.log_precision, model, replace_fn=lambda x: jnp.maximum(x, least))
+    precision = np.asarray(eqx.filter_jit(SVAE.evidence)(model, data).precision)
+    typical = np.median(precision[np.asarray(data.present).any(axis=-1)], axis=0)
+    lacking = np.maximum(np.log(SURE / innovation) - np.log(typical), 0)
+    surer = lambda x: x + jnp.asarray(lacking, x.dtype)
+    return eqx.tree_at(lambda m: m.encoder.log_precision, model, replace_fn=surer)
 
 
 def short_windows(data: Batch, frames: int) -> Batch:
