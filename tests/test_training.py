@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import equinox as eqx
@@ -48,11 +49,23 @@ TINY = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def as_users_run():
+@contextmanager
+def users_rules():
     """Single precision, and JAX's own rules for mixing types."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def as_users_run():
+    with users_rules():
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with users_rules():
+        return fit(waves(), override(Config(), TINY))
 
 
 def waves(count: int = 4, length: int = 40) -> Recordings:
@@ -226,11 +239,10 @@ def test_states_that_the_arhmm_does_not_use_stay_at_their_prior():
     np.testing.assert_allclose(found.transition.concentration[used:], prior.transition.concentration[used:])
 
 
-def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(tmp_path):
-    config = override(Config(), TINY)
-    first, second = (fit(waves(), config) for _ in range(2))
-    loaded = load_fitted(save_fitted(first, tmp_path))
-    for name, array in named_arrays(first.model).items():
+def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path):
+    second = fit(waves(), override(Config(), TINY))
+    loaded = load_fitted(save_fitted(fitted, tmp_path))
+    for name, array in named_arrays(fitted.model).items():
         np.testing.assert_array_equal(array, named_arrays(second.model)[name])
         np.testing.assert_array_equal(array, named_arrays(loaded.model)[name])
 
@@ -241,8 +253,8 @@ def test_other_graphical_models_train_too(graph):
     assert all(np.isfinite(x).all() for x in named_arrays(fitted.model).values())
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path):
-    folder = save_fitted(fit(waves(), override(Config(), TINY)), tmp_path)
+def test_weights_that_do_not_fit_are_refused(fitted, tmp_path):
+    folder = save_fitted(fitted, tmp_path)
     text = (folder / "model.json").read_text()
     (folder / "model.json").write_text(text.replace('"latent_dim": 2', '"latent_dim": 3'))
     with pytest.raises(ValueError, match="shape"):

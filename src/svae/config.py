@@ -196,11 +196,11 @@ def _problem(item: Any) -> str:
         path.append(part)
     name = ".".join(path)
     names = _names(Config)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) or difflib.get_close_matches(
-        path[-1], [x.split(".")[-1] for x in names], n=1, cutoff=0.5
-    )
-    hint = next((x for x in names if near and (x == near[0] or x.endswith("." + near[0]))), None)
-    return f"there is no setting '{name}'" + (f"; did you mean '{hint}'?" if hint else "")
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not near:  # the right name in the wrong section
+        last = {x.split(".")[-1]: x for x in names}
+        near = [last[x] for x in difflib.get_close_matches(path[-1], list(last), n=1, cutoff=0.5)]
+    return f"there is no setting '{name}'" + "".join(f"; did you mean '{hint}'?" for hint in near)
 
 
 def _names(section: type[BaseModel], prefix: str = "") -> list[str]:

@@ -10,6 +10,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "model": {"num_states": 12, "latent_dim": 2},
         "pretrain": {"steps": 1500},
         "joint": {"steps": 300, "network_rate": 1e-3, "noise_rate": 1e-2, "graph_rate": 0.02},
+        "batch_size": 16,
     },
     # Two thousand frames are too few for networks, which would bend the latent space to remember them.
     "mocap6": {
