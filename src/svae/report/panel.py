@@ -174,5 +174,5 @@ def _axis(time: Timeline) -> str:
             marks.append(tag("line", class_="axis", x1=x, x2=x, y1=4, y2=9))
             marks.append(tag("text", f"{tick:,.10g}", class_="tick", x=x, y=22))
     unit = "seconds" if time.unit == "s" else "frames"
-    marks.append(tag("text", unit, class_="range", x=WIDTH - RIGHT + 10, y=22))
+    marks.append(tag("text", unit, class_="range", x=WIDTH - RIGHT + 24, y=22))
     return "".join(marks)
