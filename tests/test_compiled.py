@@ -63,7 +63,7 @@ def test_parallel_chain_is_the_same_with_the_compiler_that_users_have(key, chain
 @pytest.mark.parametrize("parallel", [False, True])
 def test_gradient_step_makes_no_lapack_call(parallel):
     model = SLDS(3, 4, parallel=parallel)
-    step, arguments = step_and_arguments(model, 2, 9, CoordinateAscent(), ConjugateGradients())
+    step, arguments = step_and_arguments(model, 2, 5, CoordinateAscent(), ConjugateGradients())
     program = step.lower(*arguments).compile().as_text()
     assert " while(" in program  # it is the program
     assert not [name for name in re.findall(r'custom_call_target="([^"]*)"', program) if "lapack" in name]
