@@ -57,36 +57,30 @@ def second_stage(recordings: Recordings, config: Config) -> States:
 
 def dynamax_arhmm(recordings: Recordings, seed: int, restarts: int) -> States:
     """EM from k-means, the best of several restarts."""
-    import jax
     import jax.numpy as jnp
     import jax.random as jr
     from dynamax.hidden_markov_model import LinearAutoregressiveHMM
 
-    series = [np.asarray(item.values, np.float32) for item in recordings]
-    mean, scale = np.concatenate(series).mean(axis=0), np.concatenate(series).std(axis=0)
-    series = [jnp.asarray((x - mean) / scale) for x in series]
+    # Its EM takes sequences of one length, so the recordings are one after the other here: five of the two
+    # thousand transitions are not real ones. Repeating last frames would give unbounded likelihoods.
+    values = np.concatenate([item.values for item in recordings]).astype(np.float32)
+    emissions = jnp.asarray((values - values.mean(axis=0)) / values.std(axis=0))
     model = LinearAutoregressiveHMM(
-        DYNAMAX_STATES, len(mean), num_lags=1, transition_matrix_stickiness=STICKINESS
+        DYNAMAX_STATES, emissions.shape[1], num_lags=1, transition_matrix_stickiness=STICKINESS
     )
-    # Sequences of one length are what its EM takes: the short ones are continued by their last frame, which
-    # adds a few frames without movement to them, and are cut off again before they are scored.
-    longest = max(map(len, series))
-    padded = jnp.stack([jnp.pad(x, [(0, longest - len(x)), (0, 0)], mode="edge") for x in series])
-    inputs = jax.vmap(model.compute_inputs)(padded)
+    inputs = model.compute_inputs(emissions)
     best: tuple[float, Any] = (-np.inf, None)
     for key in jr.split(jr.key(seed), restarts):
-        parameters, properties = model.initialize(
-            key=key, method="kmeans", emissions=padded.reshape(-1, len(mean))
-        )
+        parameters, properties = model.initialize(key=key, method="kmeans", emissions=emissions)
         parameters, likelihoods = model.fit_em(
-            parameters, properties, padded, inputs=inputs, num_iters=ITERATIONS, verbose=False
+            parameters, properties, emissions, inputs=inputs, num_iters=ITERATIONS, verbose=False
         )
         if float(likelihoods[-1]) > best[0]:
             best = float(likelihoods[-1]), parameters
-    return [
-        np.asarray(model.most_likely_states(best[1], x, u))[: len(y)]
-        for x, u, y in zip(padded, inputs, series, strict=True)
-    ]
+    if best[1] is None:
+        raise FloatingPointError("no restart of dynamax's EM ended with a finite likelihood")
+    states = np.asarray(model.most_likely_states(best[1], emissions, inputs))
+    return np.split(states, np.cumsum([len(item.values) for item in recordings])[:-1])
 
 
 def score(recordings: Recordings, states: States) -> dict[str, float]:

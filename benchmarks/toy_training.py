@@ -24,11 +24,11 @@ from svae.config import Config, override
 from svae.data import load
 from svae.evaluation import score_segmentation
 from svae.presets import settings_for
+from svae.states import num_used
 from svae.training.pipeline import fit
 
 STEPS = 1920  # 120 epochs of 16 batches
 PRETRAINING = 0.6  # share of them
-IN_USE = 0.01  # share of the frames that a state must have to count as used
 
 
 def ways(steps: int) -> dict[str, list[str]]:
@@ -48,24 +48,29 @@ def train(config: Config, num_sequences: int) -> Row:
     seconds = time.perf_counter() - began
     states = np.concatenate([found.states for found in application.segment(fitted, recordings)])
     labels = np.concatenate([item.labels for item in recordings])
-    usage = np.bincount(states) / len(states)
-    numbers = sum(item.values.size for item in recordings)
     return {
-        "bound": sum(application.bounds(fitted, recordings)) / numbers,
-        "states": int(np.sum(usage >= IN_USE)),
+        "bound": application.score(fitted, recordings),
+        "states": num_used(np.bincount(states)),
         "accuracy": float(score_segmentation(labels, states).accuracy),
         "seconds": seconds,
     }
 
 
 def compare(
-    seeds: int, num_sequences: int, steps: int, changes: list[str], say: Callable[[str], None]
+    seeds: int,
+    num_sequences: int,
+    steps: int,
+    changes: list[str],
+    only: str | None,
+    say: Callable[[str], None],
 ) -> list[Row]:
     """One row for each way and seed."""
     rows = []
     for seed in range(seeds):
         for name, differences in ways(steps).items():
-            base = ["model.num_states=8", "batch_size=32", f"seed={seed}"]
+            if only not in (None, name):
+                continue
+            base = ["model.num_states=8", "model.latent_dim=2", "batch_size=32", f"seed={seed}"]
             config = override(settings_for("synthetic"), [*base, *differences, *changes])
             rows.append({"way": name, "seed": seed, **train(config, num_sequences)})
             say(line(rows[-1]))
@@ -78,11 +83,12 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sequences", type=int, default=512)
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--only", choices=list(ways(STEPS)), help="one of the two ways")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/toy-training.json"))
     given = parser.parse_args(arguments)
     say = lambda text: print(text, flush=True)
-    rows = compare(given.seeds, given.sequences, given.steps, given.set, say)
+    rows = compare(given.seeds, given.sequences, given.steps, given.set, given.only, say)
     print(table(rows, "way", ("bound", "states", "accuracy", "seconds")))
     words = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "benchmarks/toy_training.py", *words])

@@ -8,6 +8,7 @@ import textwrap
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -15,18 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tensorboardX.proto.event_pb2 as events
 
 from svae.config import Config, override
 from svae.data import Recordings, as_recordings
 from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
 from svae.pgm import LDS, SLDS, StandardNormal
-from svae.training.artifact import load_fitted, named_arrays, save_fitted
+from svae.training.artifact import load_fitted, save_fitted
 from svae.training.build import GraphPrior, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
 from svae.training.initialise import encoded_paths, fit_dynamics, parameters_from_arhmm
 from svae.training.loop import Plan, TrainingError, train
-from svae.training.pipeline import fit, training_batch
+from svae.training.pipeline import fit, split, training_batch
+from svae.training.sinks import sink
 from svae.training.stages import (
     SURE,
     Rates,
@@ -36,6 +39,7 @@ from svae.training.stages import (
     with_sure_potentials,
 )
 from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, make_optimiser, run_steps
+from svae.training.trees import arrays_from_tree
 
 TINY = [
     "pretrain.steps=4",
@@ -195,6 +199,74 @@ def test_training_stops_at_a_plateau():
     assert int(trained.state.step) < 100
 
 
+def test_held_out_data_choose_the_model():
+    """Far too large steps make a model worse; the one that was best on held-out data stays known."""
+    model, data = small_model(StandardNormal(2)), small_data()
+    held_out = Batch(data.values[:1], data.lengths[:1])
+    optimiser = optimiser_for(model, Rates(network=0.01, noise=3.0, graph=0.0), 12, 4)
+    state, records = begin(model, optimiser), []
+    ended = train(
+        state, data, jax.random.key(1), optimiser, Plan(12, 4, 1), records.append, held_out=held_out
+    )
+    bounds = [record["held_out"] for record in records]
+    assert float(ended.state.best) == pytest.approx(max(bounds))
+    assert int(ended.state.waited) == 11 - int(np.argmax(bounds)) > 0
+    again = train(state, data, jax.random.key(1), optimiser, Plan(1 + int(np.argmax(bounds)), 4, 1))
+    for best, last in zip(
+        jax.tree.leaves(eqx.filter(ended.state.best_model, eqx.is_array)),
+        jax.tree.leaves(eqx.filter(again.state.model, eqx.is_array)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(best, last, rtol=1e-5, atol=1e-6)
+
+
+def test_held_out_windows_are_not_trained_on():
+    data, config = small_data(), Config()
+    kept, held_out = split(data, override(config, ["data.held_out=0.25"]))
+    assert kept.values.shape[0] == 3
+    assert held_out.values.shape[0] == 1
+    together = np.concatenate([kept.values, held_out.values])
+    assert {x.tobytes() for x in together} == {x.tobytes() for x in np.asarray(data.values)}
+    assert split(data, config)[1] is None
+    with pytest.raises(ValueError, match=r"data\.held_out=0\.01 of 4 windows is 0"):
+        split(data, override(config, ["data.held_out=0.01"]))
+
+
+RECORD = {"stage": "joint", "step": 50, "elbo": 2.5, "states": 3, "steps": 100, "seconds": 1.0}
+
+
+def test_tensorboard_gets_every_number(tmp_path):
+    sink("tensorboard", tmp_path, {})(RECORD)
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    before, deadline = path.stat().st_size, time.monotonic() + 60
+    while path.stat().st_size == before and time.monotonic() < deadline:  # it writes in the background
+        time.sleep(0.1)
+    content, found = path.read_bytes(), {}
+    while content:  # a record is its length, a checksum, itself, a checksum
+        size = int.from_bytes(content[:8], "little")
+        event = events.Event.FromString(content[12 : 12 + size])
+        found |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
+        content = content[16 + size :]
+    assert found == {"joint/elbo": (50, 2.5), "joint/states": (50, 3.0)}
+
+
+def test_wandb_gets_every_number(tmp_path, monkeypatch):
+    """A stand-in for the library, which would want an account."""
+    logged = []
+    run = SimpleNamespace(define_metric=lambda *args, **kwargs: None, log=logged.append)
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **kwargs: run))
+    sink("wandb", tmp_path, {})(RECORD)
+    assert logged == [{"joint/elbo": 2.5, "joint/states": 3.0, "joint/at": 50}]
+
+
+def test_logs_that_cannot_be_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match=r"pip install 'svae\[wandb\]'"):
+        sink("wandb", tmp_path, {})
+    with pytest.raises(ValueError, match="tensorboard, wandb"):
+        sink("mlflow", tmp_path, {})
+
+
 def test_short_windows_hold_the_same_frames():
     data = Batch(jnp.arange(2 * 7 * 1.0).reshape(2, 7, 1), jnp.array([7, 4]))
     pieces = short_windows(data, 3)
@@ -242,15 +314,15 @@ def test_states_that_the_arhmm_does_not_use_stay_at_their_prior():
 def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path):
     second = fit(waves(), override(Config(), TINY))
     loaded = load_fitted(save_fitted(fitted, tmp_path))
-    for name, array in named_arrays(fitted.model).items():
-        np.testing.assert_array_equal(array, named_arrays(second.model)[name])
-        np.testing.assert_array_equal(array, named_arrays(loaded.model)[name])
+    for name, array in arrays_from_tree(fitted.model).items():
+        np.testing.assert_array_equal(array, arrays_from_tree(second.model)[name])
+        np.testing.assert_array_equal(array, arrays_from_tree(loaded.model)[name])
 
 
 @pytest.mark.parametrize("graph", ["lds", "mixture"])
 def test_other_graphical_models_train_too(graph):
     fitted = fit(waves(), override(Config(), [*TINY, f"model.graph={graph}"]))
-    assert all(np.isfinite(x).all() for x in named_arrays(fitted.model).values())
+    assert all(np.isfinite(x).all() for x in arrays_from_tree(fitted.model).values())
 
 
 def test_weights_that_do_not_fit_are_refused(fitted, tmp_path):
@@ -312,7 +384,7 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path):
     assert not (tmp_path / "killed" / "model").exists()
     assert _start(tmp_path / "killed").wait() == 0
     expected, found = (load_fitted(tmp_path / name / "model") for name in ("whole", "killed"))
-    for name, array in named_arrays(expected.model).items():
-        np.testing.assert_array_equal(array, named_arrays(found.model)[name], err_msg=name)
+    for name, array in arrays_from_tree(expected.model).items():
+        np.testing.assert_array_equal(array, arrays_from_tree(found.model)[name], err_msg=name)
     steps = [record["step"] for record in read_metrics(log) if record["stage"] == "joint"]
     assert steps == list(range(2, 61, 2))

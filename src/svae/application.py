@@ -12,12 +12,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from svae.data import DataError, Recording, Recordings
 from svae.meanfield import CoordinateAscent
 from svae.models import SVAE, Batch, Latents, Segmentation
+from svae.segments import segments_table
 from svae.training.artifact import Fitted
 
 SWEEPS = 200  # at most; training can do with fewer, but an answer should have converged
@@ -54,9 +56,8 @@ def matched(fitted: Fitted, recordings: Recordings) -> Recordings:
         return recordings
     if set(ours) <= set(theirs):
         return recordings.select_channels(ours)
-    if len(ours) == len(theirs) and all(x.startswith("channel_") for x in (*theirs,)):
-        return recordings  # data without names
-    if len(ours) == len(theirs) and all(x.startswith("channel_") for x in (*ours,)):
+    nameless = any(all(x.startswith("channel_") for x in names) for names in (ours, theirs))
+    if len(ours) == len(theirs) and nameless:
         return recordings
     missing = [x for x in ours if x not in theirs]
     raise DataError(
@@ -119,6 +120,12 @@ def segment(fitted: Fitted, recordings: Recordings) -> list[States]:
     ]
 
 
+def table(fitted: Fitted, recordings: Recordings, found: list[States]) -> pd.DataFrame:
+    """Their segments; where the recordings do not tell their rate, it is that of the training data."""
+    states, probability = [x.states for x in found], [x.probability for x in found]
+    return segments_table(recordings.names, states, probability, recordings.rate or fitted.rate)
+
+
 def encode(fitted: Fitted, recordings: Recordings) -> list[Path]:
     """The latent path of each recording."""
     return [Path(*(y[: len(r)] for y in x)) for r, x in _each(fitted, recordings, _encode)]
@@ -148,3 +155,9 @@ def bounds(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[float]
         present = ~np.isnan(r.values)
         result.append(float(x - np.sum(present * np.log(fitted.standardizer.scale))))
     return result
+
+
+def score(fitted: Fitted, recordings: Recordings, seed: int = 0) -> float:
+    """The evidence lower bound in nats per observed number, in the units of the data."""
+    numbers = sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
+    return sum(bounds(fitted, recordings, seed)) / numbers

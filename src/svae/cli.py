@@ -66,6 +66,11 @@ Set = Annotated[
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Change a setting; repeatable."),
 ]
 
+Log = Annotated[
+    list[str] | None,
+    typer.Option("--log", metavar="NAME", help="Also log to tensorboard or wandb; repeatable."),
+]
+
 
 @app.command()
 def demo(
@@ -97,6 +102,7 @@ def fit(
     changes: Set = None,
     rate: Rate = None,
     force: Annotated[bool, typer.Option("--force", help="Start anew in a folder that holds a run.")] = False,
+    log: Log = None,
 ) -> None:
     """Train a model on recordings, and write segments, a report and the model to a run folder."""
     with _plainly():
@@ -112,18 +118,21 @@ def fit(
             raise ValueError(
                 f"{folder} holds a run: go on with svae resume {folder}, or start anew with --force"
             )
-        _run(settings, folder, anew=True)
+        _run(settings, folder, anew=True, logs=log)
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(help="Run folder.")],
+    log: Log = None,
+) -> None:
     """Go on with a run that was interrupted or killed."""
     with _plainly():
         from svae.config import load_config
 
         if not (folder / "config.toml").exists():
             raise FileNotFoundError(f"there is no run in {folder}: config.toml is missing")
-        _run(load_config(folder / "config.toml"), folder)
+        _run(load_config(folder / "config.toml"), folder, logs=log)
 
 
 def _forget_run(folder: Path) -> None:
@@ -135,12 +144,13 @@ def _forget_run(folder: Path) -> None:
             shutil.rmtree(folder / name)
 
 
-def _run(settings: Any, folder: Path, anew: bool = False) -> None:
+def _run(settings: Any, folder: Path, anew: bool = False, logs: list[str] | None = None) -> None:
     """Train, write the results, say what came out."""
     from svae.data import load
     from svae.progress import TrainingProgress
     from svae.runs import write_results
     from svae.training.pipeline import fit as fit_model
+    from svae.training.sinks import sink, together
 
     started = time.monotonic()
     if settings.data.path is None:
@@ -148,8 +158,9 @@ def _run(settings: Any, folder: Path, anew: bool = False) -> None:
     recordings = load(settings.data.path, rate=settings.data.rate)
     if anew and (folder / "config.toml").exists():  # not before the data are known to be good
         _forget_run(folder)
+    others = [sink(name, folder, settings.model_dump(mode="json")) for name in logs or []]
     with TrainingProgress() as progress:
-        fitted = fit_model(recordings, settings, folder, progress)
+        fitted = fit_model(recordings, settings, folder, together(progress, *others))
     name = Path(settings.data.path).stem
     summary = write_results(fitted, recordings, folder, name, time.monotonic() - started)
     _show(summary)
@@ -180,7 +191,7 @@ def segment(
     with _plainly():
         from svae import application
         from svae.data import load
-        from svae.segments import segments_table, write_segments
+        from svae.segments import write_segments
         from svae.training.artifact import load_fitted
 
         place = model / "model" if (model / "model").is_dir() else model
@@ -189,12 +200,7 @@ def segment(
             raise ValueError("this model has linear dynamics and no states: there is nothing to segment")
         recordings = load(data, rate=rate)
         found = application.segment(fitted, recordings)
-        table = segments_table(
-            recordings.names,
-            [x.states for x in found],
-            [x.probability for x in found],
-            recordings.rate or fitted.rate,
-        )
+        table = application.table(fitted, recordings, found)
         paths = write_segments(table, out)
         converged = sum(bool(x.converged) for x in found)
         typer.echo(

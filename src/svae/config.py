@@ -55,6 +55,9 @@ class DataSettings(Section):
     standardise: Literal["channel", "global", "none"] = Field(
         "channel", description="Channels to unit variance each, to a common scale, or as they are."
     )
+    held_out: float = Field(
+        0.0, ge=0, lt=1, description="Share of the windows that only tell which model is best."
+    )
 
 
 class ModelSettings(Section):
@@ -109,7 +112,7 @@ class JointSettings(Section):
     max_sweeps: PositiveInt = 10
     tolerance: float = Field(1e-3, ge=0, description="Nats between sweeps at which inference has converged.")
     patience: PositiveInt | None = Field(
-        None, description="Records without a better bound that end training."
+        None, description="Records without a better bound, of held-out data if there are any, that end it."
     )
 
 

@@ -17,7 +17,6 @@ from sklearn.exceptions import NotFittedError
 from svae import application
 from svae.config import Config, make_config, override
 from svae.data import Recordings, as_recordings
-from svae.segments import segments_table
 from svae.training.artifact import Fitted, load_fitted, save_fitted
 from svae.training.loop import Record, Watch
 from svae.training.pipeline import fit as fit_model
@@ -101,8 +100,7 @@ class StructuredVAE(BaseEstimator):
     def score(self, X: Any, y: Any = None, **form: Any) -> float:
         """The evidence lower bound in nats per observed number, in the units of the data."""
         recordings = as_recordings(X, **form)
-        total = sum(application.bounds(self._fitted(), recordings))
-        return total / sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
+        return application.score(self._fitted(), recordings)
 
     def reconstruct(self, X: Any, **form: Any) -> Any:
         """Each recording as the model sees it."""
@@ -209,8 +207,7 @@ class _WithStates(StructuredVAE):
         """Segments as a table: recording, start, stop, seconds, state, probability."""
         recordings = as_recordings(X, **form)
         found = application.segment(self._fitted(), recordings)
-        states, probability = [x.states for x in found], [x.probability for x in found]
-        return segments_table(recordings.names, states, probability, recordings.rate or self.rate_)
+        return application.table(self._fitted(), recordings, found)
 
     @classmethod
     def _parameters(cls, config: Config) -> dict[str, Any]:

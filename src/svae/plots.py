@@ -1,7 +1,6 @@
 """Pictures: arrays in, a matplotlib figure out. Nothing here knows a model or touches global state."""
 
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,6 +8,8 @@ from matplotlib.colors import ListedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
+
+from svae.states import runs
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, on paper and on black.
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7A7A7A"]
@@ -54,14 +55,6 @@ def text_color(background: str) -> str:
 def percent(share: float) -> str:
     """A share for people; what is not zero does not look like it."""
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
-
-
-def runs(values: ArrayLike) -> list[tuple[int, int]]:
-    """Start and stop, exclusive, of each run of equal values."""
-    values = np.asarray(values)
-    cuts = np.flatnonzero(values[1:] != values[:-1]) + 1
-    bounds = [0, *cuts.tolist(), len(values)]
-    return list(pairwise(bounds)) if len(values) else []
 
 
 def plain_axes(ax: Axes) -> Axes:
@@ -154,9 +147,8 @@ def inference_figure(
 def _objective_panel(ax: Axes, objectives: dict[str, ArrayLike]) -> None:
     """How far each run is below the best end, in nats, sweep by sweep."""
     best = max(np.max(curves) for curves in objectives.values())
-    for color, (name, runs) in zip(PALETTE, objectives.items(), strict=False):
-        runs = np.atleast_2d(runs)
-        for i, curve in enumerate(runs):
+    for color, (name, curves) in zip(PALETTE, objectives.items(), strict=False):
+        for i, curve in enumerate(np.atleast_2d(curves)):
             sweeps = np.arange(1, len(curve) + 1)
             ax.plot(sweeps, best - curve, "o-", ms=3, lw=1.2, color=color, label=None if i else name)
     ax.set_yscale("symlog", linthresh=1.0)

@@ -5,10 +5,11 @@ from typing import Any
 from svae.config import Config, make_config
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Two numbers, place and width, describe a frame; each of the four dynamics is linear only piece by piece.
+    # Two numbers, place and width, describe a frame, but on a surface that two latent dimensions must fold;
+    # each of the four dynamics is linear on it only piece by piece.
     "synthetic": {
-        "model": {"num_states": 12, "latent_dim": 2},
-        "pretrain": {"steps": 1500},
+        "model": {"num_states": 12, "latent_dim": 3},
+        "pretrain": {"steps": 3000, "batch_size": 64},
         "joint": {"steps": 300, "network_rate": 1e-3, "noise_rate": 1e-2, "graph_rate": 0.02},
         "batch_size": 16,
     },

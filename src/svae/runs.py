@@ -10,11 +10,11 @@ from svae import application
 from svae.data import Recordings
 from svae.evaluation import score_segmentation
 from svae.report import RecordingView, ReportData, write_report
-from svae.segments import segments_table, write_segments
+from svae.segments import write_segments
+from svae.states import num_used
 from svae.training.artifact import Fitted, save_fitted
 from svae.training.checkpoint import read_metrics, write_json
 
-IN_USE = 0.01  # share of the frames that a state must have to count as used
 MOST_SHOWN = 8  # recordings in the report
 
 
@@ -30,7 +30,7 @@ def write_results(
         "frames": int(sum(recordings.lengths)),
         "channels": recordings.num_features,
         "elbo": _last_bound(metrics),
-        "score": _score(fitted, recordings),
+        "score": application.score(fitted, recordings),
         "ending": fitted.ending,
         "seconds": round(seconds, 1),
     }
@@ -40,13 +40,11 @@ def write_results(
     found = application.segment(fitted, recordings)
     usage = _usage(found, fitted.config.model.num_states)
     summary |= {
-        "states_used": int(np.sum(usage >= IN_USE)),
+        "states_used": num_used(usage),
         "converged": float(np.mean([x.converged for x in found])),
         **_scores(recordings, found),
     }
-    table = segments_table(
-        recordings.names, [x.states for x in found], [x.probability for x in found], recordings.rate
-    )
+    table = application.table(fitted, recordings, found)
     write_segments(table, folder)
     warnings = advice(summary)
     summary["warnings"] = warnings
@@ -98,11 +96,6 @@ def _last_bound(metrics: pd.DataFrame) -> float | None:
         return None
     joint = metrics[(metrics["stage"] == "joint") & metrics["elbo"].notna()]
     return float(joint["elbo"].iloc[-1]) if len(joint) else None
-
-
-def _score(fitted: Fitted, recordings: Recordings) -> float:
-    numbers = sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
-    return sum(application.bounds(fitted, recordings)) / numbers
 
 
 def _scores(recordings: Recordings, found: list[application.States]) -> dict[str, float]:

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from svae.states import runs
+
 COLUMNS = {
     "recording": "str",
     "start": "int64",
@@ -41,14 +43,9 @@ def _rows(name: str, states: np.ndarray, probability: np.ndarray, period: float)
     if states.ndim != 1 or probability.ndim != 2 or len(probability) != len(states):
         got = f"{states.shape} and {probability.shape}"
         raise ValueError(f"recording '{name}': give states (time,) and probability (time, states), got {got}")
-    if len(states) == 0:
-        return []
-    starts = np.flatnonzero(np.diff(states, prepend=states[0] - 1))
-    stops = np.append(starts[1:], len(states))
     chosen = probability[np.arange(len(states)), states]
     return [
-        (name, i, j, i * period, (j - i) * period, states[i], chosen[i:j].mean())
-        for i, j in zip(starts, stops, strict=True)
+        (name, i, j, i * period, (j - i) * period, states[i], chosen[i:j].mean()) for i, j in runs(states)
     ]
 
 

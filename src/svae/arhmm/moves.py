@@ -12,6 +12,7 @@ from numpy import ndarray
 from svae.arhmm import emissions
 from svae.arhmm.local import Sequences, SequenceStats, sequence_stats
 from svae.arhmm.model import Fit, Prior, global_step, paths, refine, regression_stats
+from svae.states import runs
 
 UNUSED = 1e-8  # frames: a state with less has no influence on a sequence
 MARGIN = 1e-6  # nats by which the bound must rise
@@ -72,12 +73,12 @@ def _without(prior: Prior, sequences: Sequences, fit: Fit, dropped: ndarray, pas
 
 def runs_of_states(sequences: Sequences, fit: Fit, shortest: int) -> list[Run]:
     """Stretches in which the most likely state stays the same, of two frames at least."""
-    runs, shortest = [], max(shortest, 2)
-    for i, path in enumerate(paths(sequences, fit.posterior)):
-        edges = np.flatnonzero(np.diff(path)) + 1
-        bounds = zip(np.r_[0, edges], np.r_[edges, len(path)], strict=True)
-        runs += [(i, int(start), int(stop)) for start, stop in bounds if stop - start >= shortest]
-    return runs
+    return [
+        (i, start, stop)
+        for i, path in enumerate(paths(sequences, fit.posterior))
+        for start, stop in runs(path)
+        if stop - start >= max(shortest, 2)
+    ]
 
 
 def birth(prior: Prior, sequences: Sequences, fit: Fit, run: Run) -> Fit | None:

@@ -15,10 +15,14 @@ class Batch(NamedTuple):
     lengths: Int[Array, "batch"]
 
     @property
+    def inside(self) -> Bool[Array, "batch time"]:
+        """Steps that are not padding."""
+        return jnp.arange(self.values.shape[1])[None] < self.lengths[:, None]
+
+    @property
     def present(self) -> Bool[Array, "batch time features"]:
         """Entries that are neither missing nor padding."""
-        inside = jnp.arange(self.values.shape[1])[None] < self.lengths[:, None]
-        return inside[:, :, None] & ~jnp.isnan(self.values)
+        return self.inside[:, :, None] & ~jnp.isnan(self.values)
 
     @property
     def filled(self) -> Float[Array, "batch time features"]:
@@ -91,8 +95,7 @@ class Model(eqx.Module):
         """One draw of what comes after each sequence."""
         count, time, features = batch.values.shape
         longer = jnp.full((count, time + horizon, features), jnp.nan, batch.values.dtype)
-        inside = jnp.arange(time)[None, :, None] < batch.lengths[:, None, None]
-        longer = longer.at[:, :time].set(jnp.where(inside, batch.values, jnp.nan))
+        longer = longer.at[:, :time].set(jnp.where(batch.inside[:, :, None], batch.values, jnp.nan))
         drawn = self.impute(key, Batch(longer, batch.lengths + horizon))
         steps = batch.lengths[:, None] + jnp.arange(horizon)[None]
         return jnp.take_along_axis(drawn, steps[:, :, None], axis=1)

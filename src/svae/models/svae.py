@@ -67,8 +67,7 @@ class SVAE(Model):
         diagnostics = {"sweeps": solution.sweeps, "converged": solution.converged}
         probability = self._state_probabilities(inference)
         if probability is not None:
-            inside = jnp.arange(batch.values.shape[1])[None] < batch.lengths[:, None]
-            diagnostics["usage"] = jnp.sum(jnp.where(inside[:, :, None], probability, 0), axis=1)
+            diagnostics["usage"] = jnp.sum(jnp.where(batch.inside[:, :, None], probability, 0), axis=1)
         kl_parameters = prior_kl(self.pgm.family, posterior, self.pgm.prior())
         return Bound(log_likelihood, inference.kl_local, kl_parameters, diagnostics)
 

@@ -16,6 +16,7 @@ from svae import plots
 from svae.report.data import RecordingView
 from svae.report.markup import number, tag
 from svae.report.timeline import LEFT, RIGHT, WIDTH, Timeline, bin_means, envelope, path, row_name, scale
+from svae.states import runs
 
 MAX_LINES = 12  # more channels than this become an image
 MAX_LATENTS = 6
@@ -66,7 +67,7 @@ def _states(view: RecordingView, time: Timeline, colors: list[str]) -> Block:
     for state, start, stop in time.segments(view.states):
         shown = levels[np.arange(start, stop, time.step)]
         pieces = []
-        for i, j in plots.runs(shown):
+        for i, j in runs(shown):
             ends = start + i * time.step, min(start + j * time.step, stop)
             pieces.append(time.rect(*ends, 0.0, STATE_ROW, fill_opacity=f"{0.2 + 0.1 * shown[i]:.1f}"))
         probability = f"probability {certainty[start:stop].mean():.2f}"
@@ -108,7 +109,7 @@ def _lines(view: RecordingView, time: Timeline) -> Block:
         hidden = np.isnan(view.values[:, column])
         gaps = [
             time.rect(start, stop, 1.0, LINE_ROW - 2, class_="gap")
-            for start, stop in plots.runs(hidden)
+            for start, stop in runs(hidden)
             if hidden[start] and stop - start >= time.step
         ]
         line = tag(

@@ -4,9 +4,9 @@ from html import escape
 
 import numpy as np
 
-from svae import plots
 from svae.report.data import RecordingView
 from svae.report.markup import tag
+from svae.states import runs
 
 WIDTH, LEFT, RIGHT = 1000, 130, 96
 MAX_COLUMNS = 500  # a longer series is drawn in so many bins
@@ -37,7 +37,7 @@ class Timeline:
     def segments(self, states: np.ndarray) -> list[tuple[int, int, int]]:
         """State, start and stop of the segments, as far as bins resolve them."""
         shown = states[self.shown]
-        return [(int(shown[i]), i * self.step, min(j * self.step, self.frames)) for i, j in plots.runs(shown)]
+        return [(int(shown[i]), i * self.step, min(j * self.step, self.frames)) for i, j in runs(shown)]
 
     def rect(self, start: int, stop: int, y: float, height: float, **attributes: object) -> str:
         """A rectangle over some frames."""
@@ -65,7 +65,7 @@ def path(x: np.ndarray, y: np.ndarray) -> str:
     """A line through the points, broken at NaN."""
     seen = np.isfinite(y)
     pieces = []
-    for start, stop in plots.runs(seen):
+    for start, stop in runs(seen):
         if seen[start]:
             points = [f"{a:.1f} {b:.1f}" for a, b in zip(x[start:stop], y[start:stop], strict=True)]
             # A point alone is a short stroke, or it would not show.

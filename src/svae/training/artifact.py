@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from svae.config import Config, make_config
 from svae.data import Standardizer
 from svae.models import SVAE
 from svae.training.build import GraphPrior, untrained
+from svae.training.trees import arrays_from_tree, tree_from_arrays
 
 FORMAT = 1
 
@@ -30,18 +29,13 @@ class Fitted:
     ending: str = "done"  # or "plateau", or "interrupted"
 
 
-def named_arrays(model: SVAE) -> dict[str, np.ndarray]:
-    """Every array of a model under the path that leads to it."""
-    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(model, eqx.is_array))[0]
-    return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in leaves}
-
-
 def save_fitted(fitted: Fitted, folder: Path) -> Path:
     """Write `model.safetensors` and `model.json`."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(named_arrays(fitted.model), folder / "model.safetensors")
+    arrays = {name: np.asarray(x) for name, x in arrays_from_tree(fitted.model).items()}
+    save_file(arrays, folder / "model.safetensors")
     card: dict[str, Any] = {
         "format": FORMAT,
         "config": fitted.config.model_dump(mode="json"),
@@ -70,7 +64,7 @@ def load_fitted(folder: Path) -> Fitted:
     blank = untrained(config, len(card["channels"]), prior)
     arrays = load_file(Path(folder) / "model.safetensors")
     return Fitted(
-        _filled(blank, arrays),
+        tree_from_arrays(blank, arrays),
         config,
         Standardizer.from_dict(card["standardizer"]),
         tuple(card["channels"]),
@@ -78,16 +72,3 @@ def load_fitted(folder: Path) -> Fitted:
         prior,
         card["ending"],
     )
-
-
-def _filled(blank: SVAE, arrays: dict[str, np.ndarray]) -> SVAE:
-    names = list(named_arrays(blank))
-    if set(names) != set(arrays):
-        different = sorted(set(names) ^ set(arrays))
-        raise ValueError(f"the weights do not fit the settings: {', '.join(different[:3])}")
-    leaves, structure = jax.tree.flatten(eqx.filter(blank, eqx.is_array))
-    for name, leaf in zip(names, leaves, strict=True):
-        if arrays[name].shape != leaf.shape:
-            raise ValueError(f"{name} has shape {arrays[name].shape}, not {leaf.shape}")
-    filled = jax.tree.unflatten(structure, [jax.numpy.asarray(arrays[name]) for name in names])
-    return eqx.combine(filled, eqx.filter(blank, eqx.is_array, inverse=True))

@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from svae.training.step import TrainState
+from svae.training.trees import arrays_from_tree, tree_from_arrays
 
 
 class Checkpoints:
@@ -32,7 +32,7 @@ class Checkpoints:
     def keep(self, state: TrainState) -> None:
         """Store a state, and once more if it is the best so far. Writing goes on in the background."""
         names = ["last", "best"] if int(state.waited) == 0 else ["last"]
-        arrays = _arrays(state)
+        arrays = arrays_from_tree(state)
         for name in names:
             self._managers[name].save(int(state.step), args=self._save(arrays))
 
@@ -42,23 +42,14 @@ class Checkpoints:
         step = manager.latest_step()
         if step is None:
             return None
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), _arrays(like))
-        stored = manager.restore(step, args=self._restore(shapes))
-        leaves, structure = jax.tree.flatten(eqx.filter(like, eqx.is_array))
-        arrays = jax.tree.unflatten(
-            structure, [jax.numpy.asarray(stored[f"{i:04d}"]) for i in range(len(leaves))]
-        )
-        return eqx.combine(arrays, eqx.filter(like, eqx.is_array, inverse=True))
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays_from_tree(like))
+        return tree_from_arrays(like, manager.restore(step, args=self._restore(shapes)))
 
     def close(self) -> None:
         """Wait until all is written."""
         for manager in self._managers.values():
             manager.wait_until_finished()
             manager.close()
-
-
-def _arrays(state: TrainState) -> dict[str, Any]:
-    return {f"{i:04d}": x for i, x in enumerate(jax.tree.leaves(eqx.filter(state, eqx.is_array)))}
 
 
 class MetricsFile:

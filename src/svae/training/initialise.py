@@ -17,7 +17,7 @@ from numpy import ndarray
 from svae import arhmm
 from svae.expfam import DirichletParameters, MNIWParameters, NIWParameters, Terms
 from svae.models import SVAE, Batch
-from svae.pgm import LDS, SLDS, GaussianMixture, LDSGlobals, MixtureGlobals, SLDSGlobals
+from svae.pgm import LDS, SLDS, GaussianMixture, GraphicalModel, LDSGlobals, MixtureGlobals, SLDSGlobals
 
 Series = list[Float[ndarray, "_ latent"]]
 
@@ -36,7 +36,7 @@ def encoded_paths(model: SVAE, data: Batch) -> Series:
 
 def regression_prior(pgm: SLDS | LDS) -> arhmm.Regressions:
     """The graphical model's own prior of its dynamics."""
-    dynamics = _standard_prior(pgm).dynamics
+    dynamics = standard_prior(pgm).dynamics
     first = dynamics if isinstance(pgm, LDS) else jax.tree.map(lambda x: x[0], dynamics)
     return arhmm.Regressions(*(np.asarray(x, np.float64) for x in first))
 
@@ -75,7 +75,7 @@ def fit_mixture(pgm: GaussianMixture, series: Series, weight: float = 1.0, seed:
 
     points = np.concatenate(series)
     points = points[np.isfinite(points).all(axis=1)]
-    prior = jax.tree.map(np.asarray, pgm.family.standard_from_natural(pgm.prior())).emission
+    prior = jax.tree.map(np.asarray, standard_prior(pgm)).emission
     found = BayesianGaussianMixture(
         n_components=min(pgm.num_states, len(points)),
         weight_concentration_prior_type="dirichlet_distribution",
@@ -101,7 +101,7 @@ def parameters_from_arhmm(pgm: SLDS | LDS, fit: arhmm.Fit, series: Series, weigh
 
     States that the AR-HMM does not use stay at their prior. All sums are in double precision.
     """
-    n, prior = pgm.latent_dim, jax.tree.map(lambda x: np.asarray(x, np.float64), _standard_prior(pgm))
+    n, prior = pgm.latent_dim, jax.tree.map(lambda x: np.asarray(x, np.float64), standard_prior(pgm))
     stats = fit.stats.total()
     first = np.stack([z[0] for z in series if np.isfinite(z[0]).all()] or [np.zeros(n)])
     starts = arhmm.outer_features(first, np.ones((len(first), 1))).sum(axis=0)
@@ -123,7 +123,8 @@ def parameters_from_arhmm(pgm: SLDS | LDS, fit: arhmm.Fit, series: Series, weigh
     )
 
 
-def _standard_prior(pgm: SLDS | LDS) -> Terms:
+def standard_prior(pgm: GraphicalModel) -> Terms:
+    """The prior's standard parameters."""
     return pgm.family.standard_from_natural(pgm.prior())
 
 

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
-from svae.training.step import Metrics, TrainState, batch_indices, loss, run_steps
+from svae.states import num_used
+from svae.training.step import Metrics, TrainState, loss, next_batch, run_steps
 
+HELD_OUT = 0xF00D  # sets the noise of the bound of held-out data apart from that of the steps
 Record = dict[str, Any]  # one line of the training log
 Watch = Callable[[Record], None]
 
@@ -25,7 +27,6 @@ class Plan(NamedTuple):
     chunk: int = 25  # steps in one program; a record is written for each
     patience: int | None = None  # chunks without a better bound that end training early
     most_failures: int = 5
-    in_use: float = 0.01  # share of the frames that a state must have to count as used
 
 
 class TrainingError(RuntimeError):
@@ -47,8 +48,12 @@ def train(
     plan: Plan,
     watch: Watch = lambda record: None,
     keep: Callable[[TrainState], None] = lambda state: None,
+    held_out: Batch | None = None,
 ) -> Trained:
-    """Train until `plan.steps`, a plateau or Ctrl-C. `keep` gets the state after each chunk, to store it."""
+    """Train until `plan.steps`, a plateau or Ctrl-C. `keep` gets the state after each chunk, to store it.
+
+    The bound that tells what is best is that of the `held_out` sequences, if there are any.
+    """
     num_sequences = data.values.shape[0]
     batch_size = min(plan.batch_size, num_sequences)
     try:
@@ -58,8 +63,10 @@ def train(
             if not np.asarray(metrics.finite).all():
                 state = _recover(state, data, key, batch_size, plan, watch)
                 continue
-            record = {"step": int(state.step), **summarise(metrics, plan.in_use)}
-            state = _remember(state, record["elbo"])
+            record = {"step": int(state.step), **summarise(metrics)}
+            if held_out is not None:
+                record["held_out"] = _bound(state.model, key, held_out, data.values.shape[0])
+            state = _remember(state, record.get("held_out", record["elbo"]))
             watch(record)
             keep(state)
             if plan.patience is not None and int(state.waited) >= plan.patience:
@@ -74,18 +81,30 @@ def _remember(state: TrainState, elbo: float) -> TrainState:
     better = elbo > float(state.best)
     waited = 0 if better else int(state.waited) + 1
     best = elbo if better else float(state.best)
-    return state._replace(best=jnp.asarray(best, jnp.float32), waited=jnp.asarray(waited, jnp.int32))
+    return state._replace(
+        best=jnp.asarray(best, jnp.float32),
+        waited=jnp.asarray(waited, jnp.int32),
+        best_model=state.model if better else state.best_model,
+    )
 
 
-def summarise(metrics: Metrics, in_use: float) -> Record:
+def _bound(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> float:
+    """Nats per sequence, always with the same noise, so that models are compared and not draws."""
+    value, _ = _loss(model, jax.random.fold_in(key, HELD_OUT), batch, num_sequences)
+    return -float(value)
+
+
+_loss = eqx.filter_jit(loss)
+
+
+def summarise(metrics: Metrics) -> Record:
     """Averages over a chunk, as plain numbers."""
     mean = lambda x: float(np.mean(np.asarray(x)))
     record: Record = {name: mean(getattr(metrics, name)) for name in ("elbo", "log_likelihood", "kl_local")}
     record["kl_parameters"] = mean(metrics.kl_parameters)
     for name, values in metrics.diagnostics.items():
         if name == "usage":
-            share = np.asarray(values).mean(axis=0)
-            record["states"] = int(np.sum(share / share.sum() >= in_use))
+            record["states"] = num_used(np.asarray(values).mean(axis=0))
         else:
             record[name] = mean(values)
     return record
@@ -109,12 +128,8 @@ def _recover(
 
 def explain(state: TrainState, data: Batch, key: PRNGKeyArray, batch_size: int) -> Record:
     """Which sequence of the next step's batch, and which quantity, is not finite."""
-    num_sequences = data.values.shape[0]
-    order_key, noise_key = jax.random.split(key)
-    noise_key = jax.random.fold_in(jax.random.fold_in(noise_key, state.failures), state.step)
-    which = np.asarray(batch_indices(order_key, state.step, num_sequences, batch_size))
-    batch = Batch(data.values[which], data.lengths[which])
-    (_, bound), gradient = _loss_and_gradient(state.model, noise_key, batch, num_sequences)
+    which, batch, noise_key = next_batch(state, data, key, batch_size)
+    (_, bound), gradient = _loss_and_gradient(state.model, noise_key, batch, data.values.shape[0])
     for name in ("log_likelihood", "kl_local"):
         bad = ~np.isfinite(np.asarray(getattr(bound, name)))
         if bad.any():
@@ -130,5 +145,5 @@ def explain(state: TrainState, data: Batch, key: PRNGKeyArray, batch_size: int) 
 @eqx.filter_jit
 def _loss_and_gradient(
     model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int
-) -> tuple[tuple, Bound]:
+) -> tuple[tuple[Array, Bound], Model]:
     return eqx.filter_value_and_grad(loss, has_aux=True)(model, key, batch, num_sequences)

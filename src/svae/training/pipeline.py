@@ -44,8 +44,8 @@ def fit(
     if folder is not None:
         write_config(config, folder / "config.toml")
     standardizer = standardizer_for(recordings, config)
-    data = training_batch(recordings.map(standardizer.apply), config)
-    return _Fit(recordings, config, folder, watch, checkpoint_seconds, standardizer, data).run()
+    data, held_out = split(training_batch(recordings.map(standardizer.apply), config), config)
+    return _Fit(recordings, config, folder, watch, checkpoint_seconds, standardizer, data, held_out).run()
 
 
 def standardizer_for(recordings: Recordings, config: Config) -> Standardizer:
@@ -63,6 +63,22 @@ def training_batch(recordings: Recordings, config: Config) -> Batch:
     return Batch(jnp.asarray(cut.values, jnp.float32), jnp.asarray(cut.lengths, jnp.int32))
 
 
+def split(data: Batch, config: Config) -> tuple[Batch, Batch | None]:
+    """Windows to train on, and those that only tell which model is best."""
+    total = data.values.shape[0]
+    count = round(total * config.data.held_out)
+    share = config.data.held_out
+    if share > 0 and not 0 < count < total:
+        raise ValueError(
+            f"data.held_out={share:g} of {total} windows is {count}: hold out one at least, and "
+            "leave one to train on. Cut shorter ones (data.window) or hold out another share."
+        )
+    if count == 0:
+        return data, None
+    order = np.random.default_rng(config.seed).permutation(total)
+    return _take(data, np.sort(order[count:])), _take(data, np.sort(order[:count]))
+
+
 @dataclass
 class _Fit:
     """One call of `fit`, stage by stage."""
@@ -74,6 +90,7 @@ class _Fit:
     checkpoint_seconds: float
     standardizer: Standardizer
     data: Batch
+    held_out: Batch | None = None
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
@@ -99,17 +116,21 @@ class _Fit:
         persistence = 0.0 if self.config.model.graph == "mixture" else settings.persistence
         model = with_simple_prior(with_principal_components(model, self.data), persistence)
         pieces = short_windows(self.data, settings.frames)
+        held_out = None if self.held_out is None else short_windows(self.held_out, settings.frames)
         rates = Rates(settings.network_rate, settings.noise_rate, graph=0.0)
         plan = Plan(settings.steps, settings.batch_size, self.config.chunk)
-        return self._train(PRETRAIN, model, pieces, rates, plan)
+        return self._train(PRETRAIN, model, pieces, held_out, rates, plan)
 
     def _joint(self, model: SVAE) -> tuple[SVAE, str]:
         settings = self.config.joint
         rates = Rates(settings.network_rate, settings.noise_rate, settings.graph_rate)
         plan = Plan(settings.steps, self.config.batch_size, self.config.chunk, settings.patience)
-        return self._train(JOINT, model, self.data, rates, plan)
+        return self._train(JOINT, model, self.data, self.held_out, rates, plan)
 
-    def _train(self, stage: str, model: SVAE, data: Batch, rates: Rates, plan: Plan) -> tuple[SVAE, str]:
+    def _train(
+        self, stage: str, model: SVAE, data: Batch, held_out: Batch | None, rates: Rates, plan: Plan
+    ) -> tuple[SVAE, str]:
+        """The last model, or with held-out data the best one, and why training ended."""
         num_sequences = data.values.shape[0]
         optimiser = optimiser_for(model, rates, plan.steps, num_sequences)
         state, keep, close = begin(model, optimiser), lambda state: None, lambda: None
@@ -123,10 +144,11 @@ class _Fit:
             )
         note = lambda record: self._note(stage, record, plan.steps)
         try:
-            trained = train(state, data, self.keys[stage], optimiser, plan, note, keep)
+            trained = train(state, data, self.keys[stage], optimiser, plan, note, keep, held_out)
         finally:
             close()
-        return trained.state.model, trained.ending
+        state = trained.state
+        return state.model if held_out is None else state.best_model, trained.ending
 
     def _dynamics(self, model: SVAE, hurry: bool) -> Start:
         """Stage 2; its result is stored, so that a resumed run need not find it again."""
@@ -162,7 +184,10 @@ def _some(data: Batch, count: int, seed: int) -> Batch:
     total = data.values.shape[0]
     if total <= count:
         return data
-    which = np.sort(np.random.default_rng(seed).permutation(total)[:count])
+    return _take(data, np.sort(np.random.default_rng(seed).permutation(total)[:count]))
+
+
+def _take(data: Batch, which: np.ndarray) -> Batch:
     return Batch(data.values[which], data.lengths[which])
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -23,7 +22,9 @@ from svae.training.initialise import (
     innovation_of,
     parameters_from_arhmm,
     regression_prior,
+    standard_prior,
 )
+from svae.training.trees import arrays_from_tree, tree_from_arrays
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Start:
         path.parent.mkdir(parents=True, exist_ok=True)
         innovation = np.nan if self.prior.innovation is None else self.prior.innovation
         arrays: dict[str, Any] = {"innovation": innovation, "stay": self.prior.stay}
-        arrays |= {f"{i:02d}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(self.parameters))}
+        arrays |= {name: np.asarray(x) for name, x in arrays_from_tree(self.parameters).items()}
         temporary = path.with_suffix(".tmp.npz")
         np.savez(temporary, **arrays)
         temporary.replace(path)
@@ -46,13 +47,11 @@ class Start:
     @classmethod
     def load(cls, path: Path, config: Config) -> "Start":
         """The inverse."""
-        with np.load(path) as stored:
-            innovation = float(stored["innovation"])
-            prior = GraphPrior(None if np.isnan(innovation) else innovation, float(stored["stay"]))
-            graph = graph_for(config, prior)
-            old, structure = jax.tree.flatten(graph.family.standard_from_natural(graph.prior()))
-            leaves = [jax.numpy.asarray(stored[f"{i:02d}"]) for i in range(len(old))]
-            return cls(prior, jax.tree.unflatten(structure, leaves))
+        with np.load(path) as file:
+            stored = dict(file)
+        innovation, stay = float(stored.pop("innovation")), float(stored.pop("stay"))
+        prior = GraphPrior(None if np.isnan(innovation) else innovation, stay)
+        return cls(prior, tree_from_arrays(standard_prior(graph_for(config, prior)), stored))
 
 
 def find_start(

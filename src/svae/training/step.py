@@ -22,8 +22,9 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]
     caution: Float[Array, ""]  # the step sizes' factor, lowered after failures
     failures: Int[Array, ""]
-    best: Float[Array, ""]  # the highest bound so far, of a chunk of steps
+    best: Float[Array, ""]  # the highest bound so far, of a chunk of steps or of held-out data
     waited: Int[Array, ""]  # chunks since then
+    best_model: Any  # as it was then
 
 
 class Metrics(NamedTuple):
@@ -79,7 +80,7 @@ def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:
     state = optimiser.init(eqx.filter(model, eqx.is_inexact_array))
     zero = jnp.zeros((), jnp.int32)
     return TrainState(
-        model, state, zero, jnp.ones((), jnp.float32), zero, jnp.full((), -jnp.inf, jnp.float32), zero
+        model, state, zero, jnp.ones((), jnp.float32), zero, jnp.full((), -jnp.inf, jnp.float32), zero, model
     )
 
 
@@ -90,6 +91,16 @@ def batch_indices(
     per_epoch = num_sequences // batch_size
     order = jax.random.permutation(jax.random.fold_in(key, step // per_epoch), num_sequences)
     return lax.dynamic_slice(order, ((step % per_epoch) * batch_size,), (batch_size,))
+
+
+def next_batch(
+    state: TrainState, data: Batch, key: PRNGKeyArray, batch_size: int
+) -> tuple[Int[Array, "b"], Batch, PRNGKeyArray]:
+    """Which sequences the next step takes, these, and the key of its noise: other noise after a failure."""
+    order_key, noise_key = jax.random.split(key)
+    which = batch_indices(order_key, state.step, data.values.shape[0], batch_size)
+    noise_key = jax.random.fold_in(jax.random.fold_in(noise_key, state.failures), state.step)
+    return which, Batch(data.values[which], data.lengths[which]), noise_key
 
 
 def loss(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> tuple[Float[Array, ""], Bound]:
@@ -146,16 +157,13 @@ def run_steps(
 ) -> tuple[TrainState, Metrics]:
     """`count` steps in one program, with the metrics of each. After a failure nothing moves any more."""
     num_sequences = data.values.shape[0]
-    order_key, noise_key = jax.random.split(key)
-    noise_key = jax.random.fold_in(noise_key, state.failures)
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def one(carry, _):
         arrays, healthy = carry
         state = eqx.combine(arrays, rest)
-        which = batch_indices(order_key, state.step, num_sequences, batch_size)
-        batch = Batch(data.values[which], data.lengths[which])
-        new, metrics = step(state, batch, jax.random.fold_in(noise_key, state.step), optimiser, num_sequences)
+        _, batch, noise_key = next_batch(state, data, key, batch_size)
+        new, metrics = step(state, batch, noise_key, optimiser, num_sequences)
         # After a failure the same step would be tried again, with the same result
         metrics = metrics._replace(finite=metrics.finite & healthy)
         return (eqx.filter(new, eqx.is_array), metrics.finite), metrics
