@@ -121,9 +121,10 @@ def test_a_forecast_continues_each_sequence_at_its_own_end(fitted):
     model = fitted.fitted_.model
     values = jax.numpy.asarray(waves(), jax.numpy.float32)
     batch = Batch(values, jax.numpy.array([40, 30, 20]))
-    ahead = eqx.filter_jit(lambda key, batch: model.forecast(key, batch, 5))(jax.random.key(0), batch)
-    assert ahead.shape == (3, 5, 3)
-    assert np.isfinite(ahead).all()
+    ahead = eqx.filter_jit(lambda key, batch: model.forecast(key, batch, 5, 2))(jax.random.key(0), batch)
+    assert ahead.values.shape == (2, 3, 5, 3)
+    assert ahead.states.shape == (2, 3, 5)
+    assert np.isfinite(ahead.values).all()
 
 
 def test_import_starts_nothing_and_finds_everything():

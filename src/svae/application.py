@@ -16,9 +16,10 @@ import pandas as pd
 from jaxtyping import Float, Int, PRNGKeyArray
 from numpy import ndarray
 
+from svae.completion import Completion
 from svae.data import DataError, Recording, Recordings
 from svae.meanfield import CoordinateAscent
-from svae.models import SVAE, Batch, Latents, Segmentation
+from svae.models import SVAE, Batch, Draws, Latents, Segmentation
 from svae.segments import segments_table
 from svae.training.artifact import Fitted
 
@@ -101,9 +102,8 @@ def _reconstruct(model: SVAE, batch: Batch) -> jax.Array:
 
 
 @eqx.filter_jit
-def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> jax.Array:
-    draws = jax.vmap(lambda key: model.impute(key, batch))(jax.random.split(key, count))
-    return jnp.swapaxes(draws, 0, 1)
+def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count))
 
 
 @eqx.filter_jit
@@ -137,15 +137,29 @@ def reconstruct(fitted: Fitted, recordings: Recordings) -> list[Float[ndarray, "
     return [fitted.standardizer.undo(x[: len(r)]) for r, x in found]
 
 
-def impute(
-    fitted: Fitted, recordings: Recordings, count: int, seed: int
-) -> list[Float[ndarray, "samples time features"]]:
-    """Draws of what is missing, on the original scale; what is known stays exactly as it is."""
+def impute(fitted: Fitted, recordings: Recordings, count: int, seed: int) -> list[Completion]:
+    """Draws of what is missing; what is known stays exactly as it is."""
     result = []
     for r, x in _each(fitted, recordings, _impute, jax.random.key(seed), count):
-        drawn = fitted.standardizer.undo(x[:, : len(r)])
-        result.append(np.where(np.isnan(r.values), drawn, r.values))
+        missing = np.isnan(r.values)
+        values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
+        states = None if x.states is None else x.states[:, : len(r)]
+        result.append(Completion(values, missing, states))
     return result
+
+
+def forecast(fitted: Fitted, recordings: Recordings, horizon: int, count: int, seed: int) -> list[Completion]:
+    """Draws of the `horizon` frames after each recording."""
+    if horizon < 1:
+        raise ValueError(f"the horizon is a number of frames, one at least, got {horizon}")
+    unknown = lambda values: np.concatenate([values, np.full((horizon, values.shape[1]), np.nan)])
+    drawn = impute(fitted, recordings.map(unknown), count, seed)
+    return [
+        Completion(
+            x.values[:, -horizon:], x.missing[-horizon:], None if x.states is None else x.states[:, -horizon:]
+        )
+        for x in drawn
+    ]
 
 
 def bounds(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[float]:

@@ -98,6 +98,7 @@ class DynamicsSettings(Section):
     sequences: int = Field(100, ge=0, description="How many are encoded; 0 leaves the stage out.")
     laps: PositiveInt = 50
     restarts: PositiveInt = 1
+    births: int = Field(3, ge=0, description="Attempts to split a state after each lap.")
     innovation: PositiveFloat = Field(1.0, description="Prior variance of a step, relative to what is seen.")
 
 

@@ -112,7 +112,7 @@ class StructuredVAE(BaseEstimator):
         recordings = as_recordings(X, **form)
         seed = 0 if self.random_state is None else int(self.random_state)
         drawn = application.impute(self._fitted(), recordings, n_samples, seed)
-        return _like(X, recordings, drawn, axis=1)
+        return _like(X, recordings, [x.values for x in drawn], axis=1)
 
     def sample(self, n_samples: int = 1, length: int = 100) -> np.ndarray:
         """New recordings from the model, (n_samples, length, features), in the units of the data."""
@@ -198,7 +198,7 @@ class _WithStates(StructuredVAE):
         return self.segment(X, **form)
 
     def segment_proba(self, X: Any, **form: Any) -> Any:
-        """The probability of each state, (time, num_states) for each recording."""
+        """The probability of each state, (time, states) for each recording; states without data are gone."""
         recordings = as_recordings(X, **form)
         found = application.segment(self._fitted(), recordings)
         return _like(X, recordings, [x.probability for x in found])

@@ -8,8 +8,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Two numbers, place and width, describe a frame, but on a surface that two latent dimensions must fold;
     # each of the four dynamics is linear on it only piece by piece.
     "synthetic": {
-        "model": {"num_states": 12, "latent_dim": 3},
+        "model": {"num_states": 20, "latent_dim": 3},
         "pretrain": {"steps": 3000, "batch_size": 64},
+        "dynamics": {"births": 10},
         "joint": {"steps": 300, "network_rate": 1e-3, "noise_rate": 1e-2, "graph_rate": 0.02},
         "batch_size": 16,
     },

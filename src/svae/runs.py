@@ -38,7 +38,7 @@ def write_results(
         write_json(folder / "summary.json", summary)
         return summary
     found = application.segment(fitted, recordings)
-    usage = _usage(found, fitted.config.model.num_states)
+    usage = _usage(found, found[0].probability.shape[1])
     summary |= {
         "states_used": num_used(usage),
         "converged": float(np.mean([x.converged for x in found])),

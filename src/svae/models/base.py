@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -13,6 +14,7 @@ class Batch(NamedTuple):
 
     values: Float[Array, "batch time features"]
     lengths: Int[Array, "batch"]
+    allowed: Bool[Array, "batch time k"] | None = None  # states that may be; all of them if None
 
     @property
     def inside(self) -> Bool[Array, "batch time"]:
@@ -61,9 +63,9 @@ class Segmentation(NamedTuple):
 class Draws(NamedTuple):
     """Sequences from a model; `states` is None for models that have none."""
 
-    values: Float[Array, "batch time features"]
-    latents: Float[Array, "batch time latent"]
-    states: Int[Array, "batch time"] | None
+    values: Float[Array, "*samples batch time features"]
+    latents: Float[Array, "*samples batch time latent"]
+    states: Int[Array, "*samples batch time"] | None
 
 
 class Model(eqx.Module):
@@ -82,23 +84,28 @@ class Model(eqx.Module):
         """The data's mean, decoded from the latent variables' mean."""
 
     @abstractmethod
-    def impute(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "batch time features"]:
-        """The data with one draw in place of what is missing."""
+    def impute(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Draws:
+        """The data with draws, (samples, batch, ...), in place of what is missing."""
 
     @abstractmethod
     def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
         """New sequences."""
 
-    def forecast(
-        self, key: PRNGKeyArray, batch: Batch, horizon: int
-    ) -> Float[Array, "batch horizon features"]:
-        """One draw of what comes after each sequence."""
+    def forecast(self, key: PRNGKeyArray, batch: Batch, horizon: int, num_samples: int) -> Draws:
+        """Draws of what comes after each sequence, (samples, batch, horizon, ...)."""
+        if batch.allowed is not None:
+            raise ValueError("a forecast does not know which states are allowed after the end")
         count, time, features = batch.values.shape
         longer = jnp.full((count, time + horizon, features), jnp.nan, batch.values.dtype)
         longer = longer.at[:, :time].set(jnp.where(batch.inside[:, :, None], batch.values, jnp.nan))
-        drawn = self.impute(key, Batch(longer, batch.lengths + horizon))
-        steps = batch.lengths[:, None] + jnp.arange(horizon)[None]
-        return jnp.take_along_axis(drawn, steps[:, :, None], axis=1)
+        drawn = self.impute(key, Batch(longer, batch.lengths + horizon), num_samples)
+        steps = (batch.lengths[:, None] + jnp.arange(horizon)[None])[None]
+
+        def after(x):
+            index = steps.reshape(*steps.shape, *[1] * (x.ndim - 3))
+            return jnp.take_along_axis(x, index, axis=2)
+
+        return jax.tree.map(after, drawn)
 
     def segment(self, batch: Batch) -> Segmentation:
         """The discrete states; only models that have some offer it."""

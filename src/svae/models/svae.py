@@ -46,7 +46,10 @@ class SVAE(Model):
     def potentials(self, batch: Batch) -> Blocks:
         """The encoder's potentials for every sequence; none at missing steps."""
         observed = jnp.any(batch.present, axis=-1)
-        return jax.vmap(self.pgm.potentials)(*self.evidence(batch), observed)
+        potentials = jax.vmap(self.pgm.potentials)(*self.evidence(batch), observed)
+        if batch.allowed is None:
+            return potentials
+        return jax.vmap(self.pgm.restrict)(potentials, batch.allowed)
 
     def infer(self, posterior: ParameterPosterior, batch: Batch) -> Inference:
         """q(z) of every sequence."""
@@ -79,12 +82,27 @@ class SVAE(Model):
         """Decoded from the posterior mean."""
         return self.likelihood.mean(self.decoder(self.encode(batch).mean))
 
-    def impute(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "batch time features"]:
-        """Draw latent variables, decode them, draw data; what is known stays."""
+    def impute(
+        self,
+        key: PRNGKeyArray,
+        batch: Batch,
+        num_samples: int,
+        complete: Callable[..., tuple[Array, Array | None]] = GraphicalModel.complete,
+    ) -> Draws:
+        """Draw latent variables, decode them, draw data; what is known stays.
+
+        `complete` draws the latent variables: the graphical model's own way, or `svae.pgm.bridge`.
+        """
         latent_key, data_key = jax.random.split(key)
-        latents = self._draw(latent_key, self.infer(self.posterior(), batch), batch)
-        drawn = self.likelihood.sample(data_key, self.decoder(latents))
-        return jnp.where(batch.present, batch.values, drawn)
+        posterior = self.posterior()
+        one = lambda key, potentials, length: complete(
+            self.pgm, key, posterior, potentials, num_samples, length
+        )
+        keys = jax.random.split(latent_key, batch.values.shape[0])
+        drawn = jax.vmap(one)(keys, self.potentials(batch), batch.lengths)
+        latents, states = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), drawn)
+        values = self.likelihood.sample(data_key, self.decoder(latents))
+        return Draws(jnp.where(batch.present[None], batch.values[None], values), latents, states)
 
     def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
         """Parameters drawn from q(theta) for each sequence, then latent variables, then data."""

@@ -2,6 +2,7 @@
 
 from svae.pgm.base import GraphicalModel as GraphicalModel
 from svae.pgm.base import Inference as Inference
+from svae.pgm.bridges import bridge as bridge
 from svae.pgm.hmm import HMM as HMM
 from svae.pgm.hmm import HMMGlobals as HMMGlobals
 from svae.pgm.lds import LDS as LDS

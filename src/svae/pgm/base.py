@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae import checks, linalg
 from svae.chains import FORBIDDEN, GaussianChainTerms, Length
-from svae.expfam import GaussianTerms, ParameterFamily, ParameterPosterior, Terms
+from svae.expfam import GaussianTerms, ParameterFamily, ParameterPosterior, Terms, fixed_parameters
 from svae.meanfield import (
     Adjoint,
     Blocks,
@@ -24,6 +24,8 @@ from svae.meanfield import (
     local_kl,
     surrogate,
 )
+
+PARAMETER_DRAWS = 4  # groups of completions that share their parameters
 
 
 class Inference(NamedTuple):
@@ -120,6 +122,42 @@ class GraphicalModel(eqx.Module):
         solution = fixed_point(problem, theta, potentials, start, solver, adjoint)
         kl = local_kl(problem, posterior.stats, solution.posterior)
         return Inference(solution, kl, surrogate(problem, posterior.stats, potentials, solution.posterior))
+
+    def complete(
+        self,
+        key: PRNGKeyArray,
+        posterior: ParameterPosterior,
+        potentials: Blocks,
+        count: int,
+        length: Length = None,
+    ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
+        """Draws of the continuous variables and of each step's state, however much is missing.
+
+        Parameters are drawn from q(theta), for a few groups of draws.
+        """
+        groups = min(count, PARAMETER_DRAWS)
+        size = -(-count // groups)
+
+        def group(key):
+            parameter_key, key = jax.random.split(key)
+            parameters = self.family.sample(parameter_key, posterior.natural)
+            return self.complete_given(key, parameters, potentials, size, length)
+
+        drawn = jax.lax.map(group, jax.random.split(key, groups))
+        return jax.tree.map(lambda x: x.reshape(groups * size, *x.shape[2:])[:count], drawn)
+
+    def complete_given(
+        self, key: PRNGKeyArray, parameters: Any, potentials: Blocks, count: int, length: Length
+    ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
+        """The same with known parameters. This is exact for models of one block; others should do better."""
+        solution = self.infer(fixed_parameters(self.family, parameters), potentials, length=length).solution
+        draw = lambda key: self.sample(key, solution, length)
+        latents, *states = jax.vmap(draw)(jax.random.split(key, count))
+        return latents, self.frame_states(states[0]) if states else None
+
+    def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
+        """Potentials that forbid all states but the `allowed` ones, step by step."""
+        raise TypeError(f"{type(self).__name__} has no discrete states")
 
     def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"] | None:
         """q(k_t) of each step; None for models without discrete states."""

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import DiscreteChain, DiscreteChainTerms, IndependentSteps, Length
+from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, IndependentSteps, Length
 from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_markov, sample_normal
 from svae.pgm.factors import markov_energy, normal_log_density
+from svae.pgm.particles import absorb_steps
 from svae.pgm.starts import emission_scores, state_chain
 
 
@@ -83,6 +84,36 @@ class HMM(GraphicalModel):
         scores = emission_scores(theta.emission, z)
         _, states = self.blocks(length)
         return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
+
+    def complete_given(
+        self,
+        key: PRNGKeyArray,
+        parameters: HMMGlobals,
+        potentials: Blocks,
+        count: int,
+        length: Length,
+    ) -> tuple[Array, Array]:
+        """Exact: the states with the continuous variables integrated out, then those given the states."""
+        z, k = potentials
+        levels, means, covariances = absorb_steps(parameters.emission, z)
+        states = self.blocks(length)[1]
+        chain = DiscreteChainTerms(
+            (k.node + levels).at[:1].add(jnp.log(parameters.start)[None]),
+            k.transition + jnp.log(parameters.transition),
+        )
+
+        def one(key):
+            state_key, key = jax.random.split(key)
+            path = states.sample(state_key, chain)
+            step = jnp.arange(path.shape[0])
+            return sample_normal(key, means[step, path], covariances[step, path]), path
+
+        return jax.vmap(one)(jax.random.split(key, count))
+
+    def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
+        """Step by step."""
+        z, k = potentials
+        return z, k._replace(node=jnp.where(allowed, k.node, FORBIDDEN))
 
     def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
         """Marginals of the chain."""

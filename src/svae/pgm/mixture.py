@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import IndependentSteps, Length
+from svae.chains import FORBIDDEN, IndependentSteps, Length
 from svae.expfam import (
     Categorical,
     CategoricalTerms,
@@ -25,6 +25,7 @@ from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_normal
 from svae.pgm.factors import normal_log_density
+from svae.pgm.particles import absorb_steps
 from svae.pgm.starts import emission_scores
 
 
@@ -81,6 +82,33 @@ class GaussianMixture(GraphicalModel):
         scores = k.one_hot + emission_scores(theta.emission, z) + theta.weights.log_probability[None]
         _, states = self.blocks(length)
         return jax.tree.map(jnp.zeros_like, z), states.expected_stats(CategoricalTerms(scores))
+
+    def complete_given(
+        self,
+        key: PRNGKeyArray,
+        parameters: MixtureGlobals,
+        potentials: Blocks,
+        count: int,
+        length: Length,
+    ) -> tuple[Array, Array]:
+        """Exact: the states with the continuous variables integrated out, then those given the states."""
+        z, k = potentials
+        levels, means, covariances = absorb_steps(parameters.emission, z)
+        states = self.blocks(length)[1]
+        scores = CategoricalTerms(k.one_hot + levels + jnp.log(parameters.weights)[None])
+
+        def one(key):
+            state_key, key = jax.random.split(key)
+            path = states.sample(state_key, scores)
+            step = jnp.arange(path.shape[0])
+            return sample_normal(key, means[step, path], covariances[step, path]), path
+
+        return jax.vmap(one)(jax.random.split(key, count))
+
+    def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
+        """Step by step."""
+        z, k = potentials
+        return z, k._replace(one_hot=jnp.where(allowed, k.one_hot, FORBIDDEN))
 
     def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
         """The component of each step."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import DiscreteChain, DiscreteChainTerms, GaussianChain, Length
+from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, GaussianChain, Length
 from svae.expfam import (
     Dirichlet,
     GaussianTerms,
@@ -34,6 +34,7 @@ from svae.pgm.base import (
     shorten,
 )
 from svae.pgm.factors import markov_energy, normal_log_density, transition_log_density
+from svae.pgm.particles import Evidence, SwitchingParameters, draw_paths
 from svae.pgm.starts import state_chain, transition_scores
 
 
@@ -59,6 +60,7 @@ class SLDS(GraphicalModel):
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
     innovation: float | None = eqx.field(default=None, static=True)
+    num_particles: int = eqx.field(default=500, static=True)  # of completions
 
     @property
     def family(self) -> Product:
@@ -123,6 +125,27 @@ class SLDS(GraphicalModel):
         states = sample_markov(state_key, parameters.start, parameters.transition, num_steps - 1)
         ruled = [x[states] for x in parameters.dynamics]
         return sample_dynamics(path_key, first, *ruled), states
+
+    def complete_given(
+        self,
+        key: PRNGKeyArray,
+        parameters: SLDSGlobals,
+        potentials: Blocks,
+        count: int,
+        length: Length,
+    ) -> tuple[Array, Array]:
+        """By particles: across gaps, mean field would keep one of many possible paths of states."""
+        z, k = potentials
+        precision = -2 * jnp.diagonal(z.second, axis1=-2, axis2=-1)
+        evidence = Evidence(z.first, precision, jnp.maximum(k.node, FORBIDDEN))
+        known = SwitchingParameters(*parameters)
+        paths = draw_paths(key, known, evidence, self.num_particles, count, length)
+        return paths.latents, self.frame_states(paths.states)
+
+    def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
+        """The first step has the state of the first transition, which is that of the second step."""
+        z, k = potentials
+        return z, k._replace(node=jnp.where(allowed[1:], k.node, FORBIDDEN))
 
     def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
         """The first step has the state of the first transition."""

@@ -29,10 +29,11 @@ RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
 
 class GraphPrior(NamedTuple):
-    """What the graphical model's prior takes from the data: the variance of a step, and persistence."""
+    """What the graphical model takes from the data: the variance of a step, persistence, states in use."""
 
     innovation: float | None = None
     stay: float = STAY
+    num_states: int | None = None  # those of the settings, if None
 
 
 def likelihood_for(config: Config, num_features: int) -> Likelihood:
@@ -57,7 +58,7 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
         return GaussianMixture(settings.num_states, settings.latent_dim)
     if settings.graph == "lds":
         return LDS(settings.latent_dim, parallel, prior.innovation)
-    states = settings.num_states
+    states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
     return SLDS(states, settings.latent_dim, parallel, prior.stay, move, prior.innovation)
 

@@ -1,5 +1,6 @@
 """Stage 2 in full: from an encoder to the graphical model's prior scales and first posterior."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,8 +38,7 @@ class Start:
     def save(self, path: Path) -> None:
         """Everything but the structure, which the settings determine."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        innovation = np.nan if self.prior.innovation is None else self.prior.innovation
-        arrays: dict[str, Any] = {"innovation": innovation, "stay": self.prior.stay}
+        arrays: dict[str, Any] = {"prior": json.dumps(self.prior._asdict())}
         arrays |= {name: np.asarray(x) for name, x in arrays_from_tree(self.parameters).items()}
         temporary = path.with_suffix(".tmp.npz")
         np.savez(temporary, **arrays)
@@ -49,8 +49,7 @@ class Start:
         """The inverse."""
         with np.load(path) as file:
             stored = dict(file)
-        innovation, stay = float(stored.pop("innovation")), float(stored.pop("stay"))
-        prior = GraphPrior(None if np.isnan(innovation) else innovation, stay)
+        prior = GraphPrior(**json.loads(str(stored.pop("prior"))))
         return cls(prior, tree_from_arrays(standard_prior(graph_for(config, prior)), stored))
 
 
@@ -80,7 +79,9 @@ def find_start(
     if isinstance(graph, GaussianMixture):
         return Start(prior, fit_mixture(graph, series, weight, seed))
     laps, restarts = (3, 1) if hurry else (settings.laps, settings.restarts)
-    effort = arhmm.Effort(laps, restarts=restarts, most_states=config.model.num_states)
+    effort = arhmm.Effort(
+        laps, births=settings.births, restarts=restarts, most_states=config.model.num_states
+    )
     assert isinstance(graph, SLDS | LDS)
     if isinstance(graph, SLDS) and config.model.typical_duration is not None:
         frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
@@ -91,4 +92,8 @@ def find_start(
         graph = replace(graph, stay=stay)
     report = lambda lap, fit: note({"lap": lap, "elbo": fit.elbo, "states": fit.posterior.num_states})
     fit = fit_dynamics(graph, series, seed, effort, report)
+    if isinstance(graph, SLDS):  # from here on, states that the data do not ask for would only cost time
+        prior = prior._replace(num_states=fit.posterior.num_states)
+        graph = graph_for(config, prior)
+        assert isinstance(graph, SLDS)
     return Start(prior, parameters_from_arhmm(graph, fit, series, weight))

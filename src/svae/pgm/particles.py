@@ -1,0 +1,234 @@
+r"""Draws from the exact posterior of a switching linear dynamical system, by particles.
+
+Across a gap in the data the posterior has many modes, one for each way in which the states may have
+changed, and mean field keeps one of them. Here a particle is a path of states; given its path, $z$ is
+Gaussian and known exactly (a Kalman filter for each particle). All continuations of all particles by one
+step are weighed by what they say about the data, and resampled to as many as there were; then paths are
+drawn backwards in time, so that what was seen after a gap decides about what happened in it.
+
+$$ w(i, k) = \pi_{k_i k} \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z / 2}\, dz, \qquad
+   m_{ik} = A_k m_i + b_k, \quad P_{ik} = A_k P_i A_k^\top + Q_k $$
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from svae import linalg
+from svae.chains import FORBIDDEN, Length
+from svae.chains.padding import valid_steps
+from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
+from svae.linalg import matmul, matvec, transpose
+
+
+class SwitchingParameters(NamedTuple):
+    """Known parameters of a switching linear dynamical system."""
+
+    initial: GaussianParameters
+    dynamics: LinearGaussian  # one for each state
+    start: Float[Array, "k"]
+    transition: Float[Array, "k k"]
+
+
+class Evidence(NamedTuple):
+    """Potentials on one sequence: Gaussian ones on the path, log-potentials on the states of its steps."""
+
+    linear: Float[Array, "time n"]
+    precision: Float[Array, "time n"]
+    states: Float[Array, "time_minus_1 k"]
+
+
+class Particles(NamedTuple):
+    """Equally weighted: the state of the last step (K before the first one), and z given the path."""
+
+    state: Int[Array, "*time particles"]
+    mean: Float[Array, "*time particles n"]
+    covariance: Float[Array, "*time particles n n"]
+
+
+class Paths(NamedTuple):
+    """Draws of one sequence's latent variables."""
+
+    latents: Float[Array, "draws time n"]
+    states: Int[Array, "draws time_minus_1"]
+    log_evidence: Float[Array, ""]  # of potentials that are one at their highest; an estimate
+
+
+def draw_paths(
+    key: PRNGKeyArray,
+    parameters: SwitchingParameters,
+    evidence: Evidence,
+    num_particles: int,
+    num_draws: int,
+    length: Length = None,
+) -> Paths:
+    """Paths of z and of the states, given the potentials."""
+    forward_key, backward_key = jax.random.split(key)
+    log_evidence, particles = _filter(forward_key, parameters, evidence, num_particles, length)
+    latents, states = _backwards(backward_key, parameters, particles, num_draws, length)
+    return Paths(latents, states, log_evidence)
+
+
+def absorb(
+    mean: Float[Array, "*b n"],
+    covariance: Float[Array, "*b n n"],
+    linear: Float[Array, "n"],
+    precision: Float[Array, "n"],
+) -> tuple[Float[Array, "*b"], Float[Array, "*b n"], Float[Array, "*b n n"]]:
+    r"""Log-integral, mean and covariance of $N(z; m, P)\, e^{-(z - y)^\top R (z - y) / 2}$, with diagonal R.
+
+    That is the potential $e^{r^\top z - z^\top R z / 2}$ with $y = R^{-1} r$, divided by its highest value,
+    which has no bounds. As if $R^{1/2} z$ were seen with unit noise; where R is zero, nothing changes.
+    """
+    linear, precision = (jnp.broadcast_to(x, mean.shape) for x in (linear, precision))
+    root = jnp.sqrt(precision)
+    seen = linear / jnp.where(precision > 0, precision, 1)
+    scaled = covariance * root[..., None, :]  # P R^1/2
+    inner = linalg.identity_like(covariance) + root[..., :, None] * scaled
+    inverse, log_determinant = linalg.inverse_and_log_det(inner)
+    gain = matmul(scaled, inverse)
+    surprise = root * (seen - mean)
+    level = -0.5 * (log_determinant + jnp.sum(surprise * matvec(inverse, surprise), axis=-1))
+    # Joseph's form stays positive definite where a difference would not
+    left = linalg.identity_like(covariance) - gain * root[..., None, :]
+    new_covariance = matmul(matmul(left, covariance), transpose(left)) + matmul(gain, transpose(gain))
+    return level, mean + matvec(gain, surprise), linalg.symmetrize(new_covariance)
+
+
+def absorb_steps(
+    emission: GaussianParameters, potential: GaussianTerms
+) -> tuple[Float[Array, "time k"], Float[Array, "time k n"], Float[Array, "time k n n"]]:
+    """The same for every step and every state, whose normals the potentials meet."""
+    precision = -2 * jnp.diagonal(potential.second, axis1=-2, axis2=-1)
+    return jax.vmap(lambda r, R: absorb(*emission, r, R))(potential.first, precision)
+
+
+def _predict(
+    dynamics: LinearGaussian, mean: Float[Array, "p n"], covariance: Float[Array, "p n n"]
+) -> tuple[Float[Array, "p k n"], Float[Array, "p k n n"]]:
+    """Every particle continued by every state."""
+    matrix, offset = dynamics.weights[..., :-1], dynamics.weights[..., -1]
+    means = jnp.sum(matrix[None] * mean[:, None, None, :], axis=-1) + offset[None]
+    count, states = mean.shape[0], matrix.shape[0]
+    wide = jnp.broadcast_to(matrix[None], (count, *matrix.shape))
+    spread = jnp.broadcast_to(covariance[:, None], (count, states, *covariance.shape[1:]))
+    carried = matmul(matmul(wide, spread), transpose(wide))
+    return means, linalg.symmetrize(carried + dynamics.covariance[None])
+
+
+def _log_rows(parameters: SwitchingParameters) -> Float[Array, "k_plus_1 k"]:
+    """Log-probabilities of the next state; the last row is that of the first one."""
+    rows = jnp.concatenate([parameters.transition, parameters.start[None]])
+    return jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))
+
+
+def _filter(
+    key: PRNGKeyArray, parameters: SwitchingParameters, evidence: Evidence, count: int, length: Length
+) -> tuple[Float[Array, ""], Particles]:
+    """Particles at every step, given the data up to it, and the estimated log-evidence."""
+    num_steps = evidence.linear.shape[0]
+    num_states = parameters.start.shape[0]
+    rows = _log_rows(parameters)
+    valid = valid_steps(num_steps, length)
+    level, mean, covariance = absorb(*parameters.initial, evidence.linear[0], evidence.precision[0])
+    same = lambda x: jnp.broadcast_to(x, (count, *x.shape))
+    first = Particles(jnp.full(count, num_states, jnp.int32), same(mean), same(covariance))
+
+    def step(carry, x):
+        particles, total = carry
+        linear, precision, states, inside, key = x
+        means, covariances = _predict(parameters.dynamics, particles.mean, particles.covariance)
+        levels, means, covariances = absorb(means, covariances, linear, precision)
+        scores = _sound(levels + rows[particles.state] + states[None]).reshape(-1)
+        chosen = _resample(key, scores, count)
+        flat = lambda x: x.reshape(count * num_states, *x.shape[2:])[chosen]
+        new = Particles((chosen % num_states).astype(jnp.int32), flat(means), flat(covariances))
+        keep = lambda new, old: jnp.where(inside, new, old)
+        gained = jax.nn.logsumexp(scores) - jnp.log(jnp.asarray(count, scores.dtype))
+        particles = Particles(*map(keep, new, particles))
+        return (particles, total + jnp.where(inside, gained, 0)), particles
+
+    keys = jax.random.split(key, num_steps - 1)
+    scanned = evidence.linear[1:], evidence.precision[1:], evidence.states, valid[1:], keys
+    (_, total), rest = lax.scan(step, (first, level), scanned)
+    return total, jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first, rest)
+
+
+def _sound(scores: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """A state that has hardly any data may have dynamics that overflow: it is no way to go on."""
+    return jnp.where(jnp.isfinite(scores), scores, FORBIDDEN)
+
+
+def _root(covariance: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
+    """A lower triangular root, with a little more variance where rounding has left none."""
+    diagonal = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+    scale = jnp.sqrt(jnp.maximum(diagonal, jnp.finfo(covariance.dtype).tiny))
+    correlation, eye = covariance / linalg.outer(scale, scale), linalg.identity_like(covariance)
+    fine, coarse = (linalg.cholesky(correlation + extra * eye) for extra in (1e-6, 1e-3))
+    sound = jnp.all(jnp.isfinite(fine), axis=(-2, -1), keepdims=True)
+    return scale[..., None] * jnp.where(sound, fine, coarse)
+
+
+def _resample(key: PRNGKeyArray, scores: Float[Array, "m"], count: int) -> Int[Array, "n"]:
+    """One draw from each of `count` equal parts of the cumulated weights (stratified resampling).
+
+    Points at equal distances would hit the same state of every particle where all weigh the same.
+    """
+    cumulated = jnp.cumsum(jax.nn.softmax(scores))
+    noise = jax.random.uniform(key, (count,), scores.dtype)
+    points = (jnp.arange(count, dtype=scores.dtype) + noise) / count
+    found = jnp.searchsorted(cumulated, points * cumulated[-1], side="right")
+    return jnp.minimum(found, scores.shape[0] - 1)
+
+
+def _backwards(
+    key: PRNGKeyArray, parameters: SwitchingParameters, particles: Particles, count: int, length: Length
+) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time_minus_1"]]:
+    """One path for each draw: at each step a particle is chosen that could have gone on as the path does."""
+    num_steps = particles.state.shape[0]
+    rows = _log_rows(parameters)
+    noise_roots = _root(parameters.dynamics.covariance)
+    last = jnp.asarray(num_steps if length is None else length) - 1
+
+    def step(carry, x):
+        z, state = carry  # the next step's, of each draw
+        now, at, key = x
+        means, covariances = _predict(parameters.dynamics, now.mean, now.covariance)
+        whitening = linalg.inverse_cholesky(covariances)
+        ending = at >= last
+
+        def one(z, state, key):
+            """The step before, of one draw."""
+            choice_key, here_key, there_key = jax.random.split(key, 3)
+            off = z[None] - means[:, state]
+            white = matvec(whitening[:, state], off)
+            diagonal = jnp.diagonal(whitening[:, state], axis1=-2, axis2=-1)
+            scores = rows[now.state, state] + jnp.sum(jnp.log(diagonal) - 0.5 * white**2, axis=-1)
+            i = jax.random.categorical(choice_key, jnp.where(ending, 0, _sound(scores)))
+            # A draw of this step and of the next, moved so that the next one becomes what it is
+            here_noise = jax.random.normal(here_key, z.shape, z.dtype)
+            there_noise = jax.random.normal(there_key, z.shape, z.dtype)
+            covariance = now.covariance[i]
+            drawn = now.mean[i] + matvec(_root(covariance), here_noise)
+            weights = parameters.dynamics.weights[state]
+            next_drawn = matvec(weights[:, :-1], drawn) + weights[:, -1]
+            next_drawn = next_drawn + matvec(noise_roots[state], there_noise)
+            factor = whitening[i, state]
+            gain = matmul(matmul(covariance, transpose(weights[:, :-1])), transpose(factor))
+            moved = drawn + matvec(gain, matvec(factor, z - next_drawn))
+            return jnp.where(ending, drawn, moved), now.state[i]
+
+        z, state = jax.vmap(one)(z, state, jax.random.split(key, count))
+        return (z, state), (z, state)
+
+    size = particles.mean.shape[-1]
+    begin = jnp.zeros((count, size), particles.mean.dtype), jnp.zeros(count, jnp.int32)
+    keys = jax.random.split(key, num_steps)
+    _, (latents, states) = lax.scan(step, begin, (particles, jnp.arange(num_steps), keys), reverse=True)
+    valid = valid_steps(num_steps, length)
+    latents = jnp.where(valid[:, None, None], latents, 0)
+    states = jnp.where(valid[1:, None], states[1:], 0)
+    return jnp.swapaxes(latents, 0, 1), jnp.swapaxes(states, 0, 1)

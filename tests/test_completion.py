@@ -1,0 +1,151 @@
+"""Draws of what is missing: exact where they claim to be, and summed up by the states that they visit."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import multivariate_normal
+
+from svae.completion import Completion
+from svae.expfam import GaussianParameters, parameter_posterior
+from svae.models import Batch, make_svae
+from svae.networks import Gaussian, mlp_decoder, mlp_encoder
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, HMMGlobals, MixtureGlobals, bridge
+
+MEANS = np.array([[-2.0, 0.0], [1.0, 2.0], [3.0, -1.0]])
+COVARIANCES = np.stack([np.eye(2), np.diag([0.5, 2.0]), np.array([[1.0, 0.6], [0.6, 1.0]])])
+SEEN = np.array([[-1.5, 0.3], [0.0, 0.0], [2.0, 0.5]])  # nothing is seen at the second step
+PRECISION = np.array([[2.0, 2.0], [0.0, 0.0], [1.0, 0.5]])
+
+
+def levels() -> np.ndarray:
+    """log ∫ N(z; mu_k, Sigma_k) exp(-(z - y)'R(z - y)/2) dz of each step, up to what states share."""
+    result = np.zeros((3, 3))
+    for t, k in itertools.product((0, 2), range(3)):
+        normal = multivariate_normal(MEANS[k], COVARIANCES[k] + np.diag(1 / PRECISION[t]))
+        result[t, k] = normal.logpdf(SEEN[t])
+    return result
+
+
+def potentials(model):
+    observed = jnp.array([True, False, True])
+    return model.potentials(jnp.asarray(PRECISION * SEEN), jnp.asarray(PRECISION), observed)
+
+
+def frequencies(states: np.ndarray, num_states: int) -> np.ndarray:
+    return np.stack([np.bincount(column, minlength=num_states) for column in states.T]) / len(states)
+
+
+def check_missing_step(latents: np.ndarray, states: np.ndarray) -> None:
+    """Where nothing was seen, z is a draw from its state's normal."""
+    for k in range(3):
+        drawn = latents[states[:, 1] == k, 1]
+        error = 5 * np.sqrt(np.diag(COVARIANCES[k]) / len(drawn))
+        assert np.all(np.abs(drawn.mean(axis=0) - MEANS[k]) < error)
+        np.testing.assert_allclose(np.cov(drawn.T), COVARIANCES[k], atol=0.3)
+
+
+def test_completions_of_a_mixture_are_exact():
+    model, weights = GaussianMixture(3, 2), np.array([0.5, 0.3, 0.2])
+    parameters = MixtureGlobals(
+        GaussianParameters(jnp.asarray(MEANS), jnp.asarray(COVARIANCES)), jnp.asarray(weights)
+    )
+    latents, states = map(
+        np.asarray, model.complete_given(jax.random.key(0), parameters, potentials(model), 6000, None)
+    )
+    expected = softmax(levels() + np.log(weights), axis=1)
+    np.testing.assert_allclose(frequencies(states, 3), expected, atol=0.03)
+    check_missing_step(latents, states)
+
+
+def test_completions_of_a_hidden_markov_model_are_exact():
+    model, start = HMM(3, 2), np.array([0.5, 0.3, 0.2])
+    transition = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]])
+    parameters = HMMGlobals(
+        GaussianParameters(jnp.asarray(MEANS), jnp.asarray(COVARIANCES)),
+        jnp.asarray(start),
+        jnp.asarray(transition),
+    )
+    latents, states = map(
+        np.asarray, model.complete_given(jax.random.key(0), parameters, potentials(model), 6000, None)
+    )
+    scores = levels()
+    paths = list(itertools.product(range(3), repeat=3))
+    joint = softmax(
+        [
+            np.log(start[i] * transition[i, j] * transition[j, k])
+            + scores[0, i]
+            + scores[1, j]
+            + scores[2, k]
+            for i, j, k in paths
+        ]
+    )
+    for path, probability in zip(paths, joint, strict=True):
+        assert np.mean((states == path).all(axis=1)) == pytest.approx(probability, abs=0.03)
+    check_missing_step(latents, states)
+
+
+@pytest.mark.parametrize("model", [SLDS(2, 2, num_particles=50), HMM(2, 2)])
+def test_bridges_fill_a_gap_between_what_was_seen(model):
+    posterior = parameter_posterior(
+        model.family, model.family.unconstrained_from_natural(model.initial(jax.random.key(0)))
+    )
+    seen = jnp.linspace(0, 1, 12)[:, None] * jnp.ones((12, 2))
+    observed = (jnp.arange(12) < 4) | (jnp.arange(12) >= 8)
+    given = model.potentials(1e4 * seen, jnp.full((12, 2), 1e4), observed)
+    latents, states = jax.jit(lambda key: bridge(model, key, posterior, given, 20))(jax.random.key(1))
+    assert latents.shape == (20, 12, 2)
+    assert states.shape == (20, 12)
+    assert np.all(np.isfinite(latents))
+    assert np.abs(latents - seen[None])[:, observed].max() < 0.1
+    assert np.all(np.std(latents[:, 5], axis=0) > 0)
+    again, _ = jax.jit(lambda key: model.complete(key, posterior, given, 20))(jax.random.key(1))
+    assert np.abs(again - seen[None])[:, observed].max() < 0.1
+
+
+@pytest.fixture(scope="module")
+def small():
+    key = jax.random.key(0)
+    encoder, decoder = mlp_encoder(3, 2, key, (8,)), mlp_decoder(2, 3, key, (8,))
+    pgm = SLDS(3, 2, num_particles=20)
+    return make_svae(pgm, Gaussian(3), 3, key, encoder=encoder, decoder=decoder)
+
+
+def test_states_may_be_given_or_forbidden(small):
+    """In segmentations and in draws; with nothing seen, that is generation from a segmentation."""
+    given = np.array([0, 0, 0, 2, 2, 2, 1, 1])
+    allowed = jnp.asarray(np.eye(3, dtype=bool)[given])[None]
+    nothing = Batch(jnp.full((1, 8, 3), jnp.nan), jnp.array([8]), allowed)
+    assert small.segment(nothing).states[0].tolist() == given.tolist()
+    draws = small.impute(jax.random.key(0), nothing, 5)
+    assert draws.values.shape == (5, 1, 8, 3)
+    assert np.isfinite(draws.values).all()
+    assert (np.asarray(draws.states)[:, 0] == given).all()
+    without = nothing._replace(allowed=jnp.broadcast_to(jnp.array([True, False, True]), (1, 8, 3)))
+    assert not np.any(np.asarray(small.impute(jax.random.key(0), without, 20).states) == 1)
+    with pytest.raises(TypeError, match="LDS has no discrete states"):
+        LDS(2).restrict((), allowed[0])
+
+
+def test_draws_are_grouped_by_the_states_that_they_visit():
+    states = np.array([[0, 0, 1, 1], [0, 1, 1, 1], [0, 2, 2, 2], [0, 0, 0, 1]])
+    values = np.arange(4.0)[:, None, None] * np.ones((4, 4, 1))
+    completion = Completion(values, np.array([[False], [True], [True], [False]]), states)
+    assert completion.gaps() == [(1, 3)]
+    first, second = completion.paths(0, 4)
+    assert (first.states, first.probability) == ((0, 1), 0.75)
+    assert (second.states, second.probability) == ((0, 2), 0.25)
+    np.testing.assert_allclose(first.mean, 4 / 3)
+    np.testing.assert_allclose(second.mean, 2.0)
+    assert str(first) == "75% 0 → 1"
+    assert np.all(first.low < first.mean)
+    assert np.all(first.mean < first.high)
+    np.testing.assert_allclose(completion.mean, 1.5)
+    np.testing.assert_allclose(completion.quantiles([0.5]), 1.5)
+    with pytest.raises(ValueError, match="not within the 4"):
+        completion.paths(2, 9)
+    with pytest.raises(TypeError, match="no paths"):
+        completion._replace(states=None).paths(0, 4)

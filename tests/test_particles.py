@@ -1,0 +1,159 @@
+"""Particle draws of a switching system against all paths of states, each with its joint Gaussian."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from svae.expfam import GaussianParameters, LinearGaussian
+from svae.pgm.particles import Evidence, SwitchingParameters, absorb, draw_paths
+
+STATES, SIZE = 2, 2
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(STATES + 1, SIZE, SIZE))
+    covariance = 0.3 * root @ np.swapaxes(root, 1, 2) + 0.2 * np.eye(SIZE)
+    weights = np.concatenate(
+        [0.7 * rng.normal(size=(STATES, SIZE, SIZE)), rng.normal(size=(STATES, SIZE, 1))], axis=2
+    )
+    return SwitchingParameters(
+        GaussianParameters(jnp.asarray(rng.normal(size=SIZE)), jnp.asarray(covariance[-1])),
+        LinearGaussian(jnp.asarray(weights), jnp.asarray(covariance[:-1])),
+        jnp.array([0.3, 0.7]),
+        jnp.array([[0.8, 0.2], [0.35, 0.65]]),
+    )
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    """Five steps; the second and third are a gap, and the last state is likelier to be the first."""
+    rng = np.random.default_rng(1)
+    precision = np.array([4.0, 0, 0, 9.0, 1.0])[:, None] * np.array([1.0, 0.5])
+    linear = precision * rng.normal(size=(5, SIZE))
+    states = np.zeros((4, STATES))
+    states[3] = [0.5, -0.5]
+    return Evidence(jnp.asarray(linear), jnp.asarray(precision), jnp.asarray(states))
+
+
+def enumerated(parameters, evidence):
+    """Log-evidence, probability of each path of states, and the mean of z given it, all dense."""
+    steps = evidence.linear.shape[0]
+    scores, means = {}, {}
+    for path in itertools.product(range(STATES), repeat=steps - 1):
+        mean, covariance = [np.asarray(parameters.initial.mean)], np.zeros((steps * SIZE, steps * SIZE))
+        covariance[:SIZE, :SIZE] = parameters.initial.covariance
+        log_prior = np.log(parameters.start[path[0]]) + sum(
+            np.log(parameters.transition[i, j]) for i, j in itertools.pairwise(path)
+        )
+        for t, k in enumerate(path, 1):
+            matrix = np.asarray(parameters.dynamics.weights[k, :, :-1])
+            here, before = slice(t * SIZE, (t + 1) * SIZE), slice((t - 1) * SIZE, t * SIZE)
+            mean.append(matrix @ mean[-1] + np.asarray(parameters.dynamics.weights[k, :, -1]))
+            covariance[here] = matrix @ covariance[before]
+            covariance[:, here] = covariance[here].T
+            covariance[here, here] = (
+                matrix @ covariance[before, before] @ matrix.T + parameters.dynamics.covariance[k]
+            )
+        m, r, R = np.concatenate(mean), np.ravel(evidence.linear), np.diag(np.ravel(evidence.precision))
+        precision = np.linalg.inv(covariance)
+        posterior = np.linalg.inv(precision + R)
+        centre = posterior @ (precision @ m + r)
+        level = 0.5 * (
+            centre @ (precision + R) @ centre
+            - m @ precision @ m
+            + np.linalg.slogdet(posterior)[1]
+            - np.linalg.slogdet(covariance)[1]
+        )
+        states = sum(float(evidence.states[t, k]) for t, k in enumerate(path))
+        scores[path], means[path] = log_prior + level + states, centre.reshape(steps, SIZE)
+    total = logsumexp(list(scores.values()))
+    seen = np.asarray(evidence.precision) > 0
+    highest = 0.5 * np.sum(np.asarray(evidence.linear)[seen] ** 2 / np.asarray(evidence.precision)[seen])
+    return total - highest, {path: np.exp(score - total) for path, score in scores.items()}, means
+
+
+def test_absorbing_a_potential_is_a_conjugate_update():
+    rng = np.random.default_rng(2)
+    mean, root = rng.normal(size=3), rng.normal(size=(3, 3))
+    covariance = root @ root.T
+    precision = np.array([2.0, 0.0, 30.0])
+    linear = precision * rng.normal(size=3)
+    level, new_mean, new_covariance = absorb(*map(jnp.asarray, (mean, covariance, linear, precision)))
+    expected = np.linalg.inv(np.linalg.inv(covariance) + np.diag(precision))
+    np.testing.assert_allclose(new_covariance, expected, rtol=1e-9)
+    natural = np.linalg.solve(covariance, mean) + linear
+    np.testing.assert_allclose(new_mean, expected @ natural, rtol=1e-9)
+    log_integral = 0.5 * (
+        natural @ expected @ natural
+        - mean @ np.linalg.solve(covariance, mean)
+        + np.linalg.slogdet(expected)[1]
+        - np.linalg.slogdet(covariance)[1]
+    )
+    highest = 0.5 * np.sum(linear[[0, 2]] ** 2 / precision[[0, 2]])
+    assert float(level) == pytest.approx(log_integral - highest, rel=1e-9)
+    unchanged = absorb(*map(jnp.asarray, (mean, covariance, 0 * linear, 0 * precision)))
+    np.testing.assert_allclose(unchanged[0], 0, atol=1e-12)
+    np.testing.assert_array_equal(unchanged[1], mean)
+
+
+def test_draws_are_those_of_the_exact_posterior(parameters, evidence):
+    total, probabilities, means = enumerated(parameters, evidence)
+    count = 4000
+    paths = draw_paths(jax.random.key(0), parameters, evidence, 1000, count)
+    assert float(paths.log_evidence) == pytest.approx(total, abs=0.05)
+    drawn = [tuple(path) for path in np.asarray(paths.states).tolist()]
+    for path, probability in probabilities.items():
+        error = 4 * np.sqrt(probability / count) + 0.015  # of the draws, and of the particles
+        assert drawn.count(path) / count == pytest.approx(probability, abs=error), path
+    likeliest = max(probabilities, key=probabilities.__getitem__)
+    chosen = np.asarray(paths.latents)[[path == likeliest for path in drawn]]
+    error = 4 * chosen.std(axis=0) / np.sqrt(len(chosen)) + 0.02
+    assert np.all(np.abs(chosen.mean(axis=0) - means[likeliest]) < error)
+
+
+def test_latents_spread_as_they_should(parameters, evidence):
+    """With one state allowed the posterior is Gaussian, and its covariance is known."""
+    only = evidence._replace(states=jnp.asarray([[0.0, -1e9]] * 4))
+    _, _, means = enumerated(parameters, evidence)
+    paths = draw_paths(jax.random.key(1), parameters, only, 10, 20000)
+    assert np.all(np.asarray(paths.states) == 0)
+    latents = np.asarray(paths.latents)
+    np.testing.assert_allclose(latents.mean(axis=0), means[0, 0, 0, 0], atol=0.03)
+    steps = np.diff(latents, axis=1).reshape(20000, -1)
+    # Against a filter and smoother that the library has elsewhere: the Gaussian chain itself
+    from svae.chains import GaussianChain, GaussianChainTerms
+
+    matrix, offset = parameters.dynamics.weights[0, :, :-1], parameters.dynamics.weights[0, :, -1]
+    noise = jnp.linalg.inv(parameters.dynamics.covariance[0])
+    first = jnp.linalg.inv(parameters.initial.covariance)
+    linear = evidence.linear.at[0].add(first @ parameters.initial.mean)
+    linear = linear.at[:-1].add(-matrix.T @ noise @ offset).at[1:].add(noise @ offset)
+    precision = jax.vmap(jnp.diag)(evidence.precision).at[0].add(first)
+    precision = precision.at[:-1].add(matrix.T @ noise @ matrix).at[1:].add(noise)
+    cross = jnp.broadcast_to(matrix.T @ noise, (4, SIZE, SIZE))
+    stats = GaussianChain().expected_stats(GaussianChainTerms(linear, -0.5 * precision, cross))
+    centred = latents - np.asarray(stats.first)
+    expected = np.asarray(stats.second) - np.einsum("ti,tj->tij", stats.first, stats.first)
+    np.testing.assert_allclose(np.einsum("sti,stj->tij", centred, centred) / 20000, expected, atol=0.03)
+    assert np.isfinite(steps).all()
+
+
+def test_padding_changes_nothing_before_it(parameters, evidence):
+    """Draws of a padded sequence have the moments of the sequence alone; behind it they are zero."""
+    padded = Evidence(
+        jnp.pad(evidence.linear, [(0, 3), (0, 0)], constant_values=7.0),
+        jnp.pad(evidence.precision, [(0, 3), (0, 0)], constant_values=5.0),
+        jnp.pad(evidence.states, [(0, 3), (0, 0)]),
+    )
+    alone = draw_paths(jax.random.key(0), parameters, evidence, 500, 4000)
+    paths = draw_paths(jax.random.key(0), parameters, padded, 500, 4000, length=jnp.asarray(5))
+    assert np.all(np.asarray(paths.latents[:, 5:]) == 0)
+    assert np.all(np.asarray(paths.states[:, 4:]) == 0)
+    np.testing.assert_allclose(paths.latents[:, :5].mean(axis=0), alone.latents.mean(axis=0), atol=0.08)
+    assert float(paths.log_evidence) == pytest.approx(float(alone.log_evidence), abs=0.08)
