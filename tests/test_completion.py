@@ -76,10 +76,7 @@ def test_completions_of_a_hidden_markov_model_are_exact():
     paths = list(itertools.product(range(3), repeat=3))
     joint = softmax(
         [
-            np.log(start[i] * transition[i, j] * transition[j, k])
-            + scores[0, i]
-            + scores[1, j]
-            + scores[2, k]
+            np.log(start[i] * transition[i, j] * transition[j, k]) + sum(scores[[0, 1, 2], [i, j, k]])
             for i, j, k in paths
         ]
     )
@@ -106,8 +103,14 @@ def test_bridges_fill_a_gap_between_what_was_seen(model):
     assert np.abs(again - seen[None])[:, observed].max() < 0.1
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def small():
+    """As users run it, in single precision."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield small_model()
+
+
+def small_model():
     key = jax.random.key(0)
     encoder, decoder = mlp_encoder(3, 2, key, (8,)), mlp_decoder(2, 3, key, (8,))
     pgm = SLDS(3, 2, num_particles=20)
