@@ -27,11 +27,13 @@ SWEEPS = 200  # at most; training can do with fewer, but an answer should have c
 
 
 class States(NamedTuple):
-    """The discrete states of one recording, and whether their inference has converged."""
+    """The discrete states of one recording, and how their inference ended."""
 
     states: Int[ndarray, "time"]
     probability: Float[ndarray, "time k"]
     converged: bool
+    sweeps: int
+    residual: float  # nats between the last two sweeps
 
 
 class Path(NamedTuple):
@@ -115,7 +117,7 @@ def _bound(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
 def segment(fitted: Fitted, recordings: Recordings) -> list[States]:
     """The discrete states of each recording."""
     return [
-        States(x.states[: len(r)], x.probability[: len(r)], bool(x.converged))
+        States(x.states[: len(r)], x.probability[: len(r)], *(y.item() for y in x.certificate))
         for r, x in _each(fitted, recordings, _segment)
     ]
 

@@ -1,6 +1,12 @@
-"""Models of sequences that all meet one contract."""
+"""Models: deep generative models of sequences that meet one contract."""
 
-from svae.models.base import Batch, Bound, Draws, Latents, Model, Segmentation
-from svae.models.svae import SVAE, make_svae, with_graph
-
-__all__ = ["SVAE", "Batch", "Bound", "Draws", "Latents", "Model", "Segmentation", "make_svae", "with_graph"]
+from svae.models.base import Batch as Batch
+from svae.models.base import Bound as Bound
+from svae.models.base import Certificate as Certificate
+from svae.models.base import Draws as Draws
+from svae.models.base import Latents as Latents
+from svae.models.base import Model as Model
+from svae.models.base import Segmentation as Segmentation
+from svae.models.svae import SVAE as SVAE
+from svae.models.svae import make_svae as make_svae
+from svae.models.svae import with_graph as with_graph

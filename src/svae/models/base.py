@@ -52,12 +52,20 @@ class Latents(NamedTuple):
     deviation: Float[Array, "batch time latent"]
 
 
+class Certificate(NamedTuple):
+    """How inference of each sequence ended."""
+
+    converged: Bool[Array, "*batch"]
+    sweeps: Int[Array, "*batch"]
+    residual: Float[Array, "*batch"]  # nats between the last two sweeps
+
+
 class Segmentation(NamedTuple):
     """Discrete states of each step: the most likely path, and every state's probability."""
 
     states: Int[Array, "batch time"]
     probability: Float[Array, "batch time k"]
-    converged: Bool[Array, "batch"]
+    certificate: Certificate
 
 
 class Draws(NamedTuple):

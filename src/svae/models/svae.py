@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, Richardson
-from svae.models.base import Batch, Bound, Draws, Latents, Model, Segmentation
+from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Segmentation
 from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
 from svae.pgm import GraphicalModel, Inference
 
@@ -125,7 +125,9 @@ class SVAE(Model):
         if probability is None:
             return super().segment(batch)
         states = jax.vmap(self.pgm.most_likely_states)(inference.solution, batch.lengths)
-        return Segmentation(states, probability, inference.solution.converged)
+        solution = inference.solution
+        certificate = Certificate(solution.converged, solution.sweeps, solution.residual)
+        return Segmentation(states, probability, certificate)
 
     def _draw(
         self, key: PRNGKeyArray, inference: Inference, batch: Batch
