@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from svae import cli, doctor
-from svae.cli import app
+from svae import doctor
+from svae.cli import app, training
 from svae.config import ModelSettings
 from svae.progress import TrainingProgress
 
@@ -261,7 +261,7 @@ def test_progress_shows_every_kind_of_record():
 def asked_to_run(monkeypatch):
     """Train nothing; keep the settings."""
     runs = []
-    monkeypatch.setattr(cli, "_run", lambda settings, folder, anew=False: runs.append((settings, folder)))
+    monkeypatch.setattr(training, "run", lambda settings, folder, **how: runs.append((settings, folder)))
     return runs
 
 

@@ -5,7 +5,7 @@ the same answer alone and in company, and few programs are compiled.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from svae.completion import Completion
@@ -22,6 +22,8 @@ from svae.meanfield import CoordinateAscent
 from svae.models import SVAE, Batch, Draws, Latents, Segmentation
 from svae.segments import segments_table
 from svae.training.artifact import Fitted
+
+Allowed = Bool[ndarray, "time k"]  # the states that a recording may have, frame by frame
 
 SWEEPS = 200  # at most; training can do with fewer, but an answer should have converged
 
@@ -68,23 +70,61 @@ def matched(fitted: Fitted, recordings: Recordings) -> Recordings:
     )
 
 
-def batch_of(fitted: Fitted, recording: Recording) -> Batch:
+def batch_of(fitted: Fitted, recording: Recording, allowed: Allowed | None = None) -> Batch:
     """One recording, standardised and padded, as a batch of one."""
     values = np.asarray(fitted.standardizer.apply(recording.values), np.float32)
     padding = padded_length(len(values)) - len(values)
     values = np.pad(values, [(0, padding), (0, 0)])
-    return Batch(jnp.asarray(values)[None], jnp.asarray([len(recording.values)], jnp.int32))
+    if allowed is not None:
+        if allowed.shape != (len(recording), num_states(fitted)):
+            wanted = f"({len(recording)}, {num_states(fitted)})"
+            raise ValueError(f"allowed states of '{recording.name}' must be {wanted}, got {allowed.shape}")
+        allowed = np.pad(allowed, [(0, padding), (0, 0)], constant_values=True)[None]
+    return Batch(
+        jnp.asarray(values)[None],
+        jnp.asarray([len(recording.values)], jnp.int32),
+        None if allowed is None else jnp.asarray(allowed),
+    )
+
+
+def num_states(fitted: Fitted) -> int:
+    """How many states the model has; an error if it has none."""
+    count = getattr(fitted.model.pgm, "num_states", None)
+    if count is None:
+        raise ValueError(
+            f"this model has no discrete states ({fitted.config.model.graph}): there is nothing to segment"
+        )
+    return count
+
+
+def only(fitted: Fitted, states: Int[ndarray, "time"], without: Sequence[int] = ()) -> Allowed:
+    """What is allowed where `states` are known (-1: unknown) and those in `without` are forbidden."""
+    count = num_states(fitted)
+    for name, values in ("states", np.asarray(states)), ("without", np.asarray(without, int)):
+        if values.size and not (values.min() >= -1 and values.max() < count):
+            got = f"{values.min()} to {values.max()}"
+            raise ValueError(f"{name} must lie between 0 and {count - 1}, got {got}")
+    possible = ~np.isin(np.arange(count), without)
+    if not possible.any():
+        raise ValueError("all states are forbidden")
+    known = np.asarray(states)[:, None]
+    return np.where(known < 0, possible, np.arange(count) == known)
 
 
 def _each(
-    fitted: Fitted, recordings: Recordings, method: Callable[..., Any], *args: Any
+    fitted: Fitted,
+    recordings: Recordings,
+    method: Callable[..., Any],
+    *args: Any,
+    allowed: Sequence[Allowed] | None = None,
 ) -> Iterator[tuple[Recording, Any]]:
     """`method(model, batch, ...)` of every recording, without the batch axis."""
     settings = fitted.config.joint
     solver = CoordinateAscent(max(settings.max_sweeps, SWEEPS), settings.tolerance)
     model = dataclasses.replace(fitted.model, solver=solver)
-    for recording in matched(fitted, recordings):
-        result = method(model, batch_of(fitted, recording), *args)
+    masks = [None] * len(recordings) if allowed is None else allowed
+    for recording, mask in zip(matched(fitted, recordings), masks, strict=True):
+        result = method(model, batch_of(fitted, recording, mask), *args)
         yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
 
 
@@ -109,16 +149,27 @@ def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
 
 
 @eqx.filter_jit
+def _generate(model: SVAE, key: PRNGKeyArray, count: int, length: int) -> Draws:
+    return model.generate(key, count, length)
+
+
+@eqx.filter_jit
+def _log_weights(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> jax.Array:
+    return model.log_weights(key, batch, count).T
+
+
+@eqx.filter_jit
 def _bound(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
     bound = model.elbo(key, batch)
     return bound.log_likelihood - bound.kl_local
 
 
-def segment(fitted: Fitted, recordings: Recordings) -> list[States]:
-    """The discrete states of each recording."""
+def segment(fitted: Fitted, recordings: Recordings, allowed: Sequence[Allowed] | None = None) -> list[States]:
+    """The discrete states of each recording; `allowed` says for each which there may be (see `only`)."""
+    num_states(fitted)
     return [
         States(x.states[: len(r)], x.probability[: len(r)], *(y.item() for y in x.certificate))
-        for r, x in _each(fitted, recordings, _segment)
+        for r, x in _each(fitted, recordings, _segment, allowed=allowed)
     ]
 
 
@@ -139,10 +190,16 @@ def reconstruct(fitted: Fitted, recordings: Recordings) -> list[Float[ndarray, "
     return [fitted.standardizer.undo(x[: len(r)]) for r, x in found]
 
 
-def impute(fitted: Fitted, recordings: Recordings, count: int, seed: int) -> list[Completion]:
+def impute(
+    fitted: Fitted,
+    recordings: Recordings,
+    count: int,
+    seed: int,
+    allowed: Sequence[Allowed] | None = None,
+) -> list[Completion]:
     """Draws of what is missing; what is known stays exactly as it is."""
     result = []
-    for r, x in _each(fitted, recordings, _impute, jax.random.key(seed), count):
+    for r, x in _each(fitted, recordings, _impute, jax.random.key(seed), count, allowed=allowed):
         missing = np.isnan(r.values)
         values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
         states = None if x.states is None else x.states[:, : len(r)]
@@ -150,12 +207,37 @@ def impute(fitted: Fitted, recordings: Recordings, count: int, seed: int) -> lis
     return result
 
 
+def generate(
+    fitted: Fitted,
+    length: int,
+    count: int,
+    seed: int,
+    states: Int[ndarray, "time"] | None = None,
+    anchors: Float[ndarray, "time features"] | None = None,
+) -> Completion:
+    """New recordings; through given `states` (-1: any) and given frames (`anchors`, NaN elsewhere)."""
+    if length < 1:
+        raise ValueError(f"a recording has one frame at least, got {length}")
+    nothing = np.full((length, len(fitted.channels)), np.nan)
+    if states is None and anchors is None:
+        drawn = _generate(fitted.model, jax.random.key(seed), count, length)
+        found = None if drawn.states is None else np.asarray(drawn.states)
+        return Completion(fitted.standardizer.undo(np.asarray(drawn.values)), np.isnan(nothing), found)
+    for name, given in ("states", states), ("anchors", anchors):
+        if given is not None and len(given) != length:
+            raise ValueError(f"{name} must have {length} frames, got {len(given)}")
+    frame = Recording("generated", nothing if anchors is None else np.asarray(anchors, np.float64))
+    allowed = None if states is None else [only(fitted, states)]
+    return impute(fitted, Recordings((frame,), fitted.channels), count, seed, allowed)[0]
+
+
 def forecast(fitted: Fitted, recordings: Recordings, horizon: int, count: int, seed: int) -> list[Completion]:
     """Draws of the `horizon` frames after each recording."""
     if horizon < 1:
         raise ValueError(f"the horizon is a number of frames, one at least, got {horizon}")
     unknown = lambda values: np.concatenate([values, np.full((horizon, values.shape[1]), np.nan)])
-    drawn = impute(fitted, recordings.map(unknown), count, seed)
+    longer = tuple(Recording(item.name, unknown(item.values)) for item in recordings)
+    drawn = impute(fitted, dataclasses.replace(recordings, items=longer), count, seed)
     return [
         Completion(
             x.values[:, -horizon:], x.missing[-horizon:], None if x.states is None else x.states[:, -horizon:]
@@ -177,3 +259,14 @@ def score(fitted: Fitted, recordings: Recordings, seed: int = 0) -> float:
     """The evidence lower bound in nats per observed number, in the units of the data."""
     numbers = sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
     return sum(bounds(fitted, recordings, seed)) / numbers
+
+
+def log_weights(
+    fitted: Fitted, recordings: Recordings, count: int, seed: int = 0
+) -> Float[ndarray, "samples recordings"]:
+    """log p(x, z) - log q(z) of draws, in the units of the data; a sample's parameters are shared by all."""
+    columns = []
+    for r, x in _each(fitted, recordings, _log_weights, jax.random.key(seed), count):
+        present = ~np.isnan(r.values)
+        columns.append(np.asarray(x, np.float64) - np.sum(present * np.log(fitted.standardizer.scale)))
+    return np.stack(columns, axis=1)

@@ -115,6 +115,10 @@ class Model(eqx.Module):
 
         return jax.tree.map(after, drawn)
 
+    def log_weights(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Float[Array, "samples batch"]:
+        """log p(x, z) - log q(z) of draws; all sequences of a sample share its parameters."""
+        raise TypeError(f"{type(self).__name__} has no importance weights")
+
     def segment(self, batch: Batch) -> Segmentation:
         """The discrete states; only models that have some offer it."""
         raise TypeError(f"{type(self).__name__} has no discrete states")

@@ -74,6 +74,28 @@ class SVAE(Model):
         kl_parameters = prior_kl(self.pgm.family, posterior, self.pgm.prior())
         return Bound(log_likelihood, inference.kl_local, kl_parameters, diagnostics)
 
+    def log_weights(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Float[Array, "samples batch"]:
+        """Parameters from q(theta) for each sample, latent variables from q(z) for each sequence."""
+        posterior = self.posterior()
+        inference = self.infer(posterior, batch)
+
+        def one(key):
+            parameter_key, key = jax.random.split(key)
+            parameters = self.pgm.family.sample(parameter_key, posterior.natural)
+            theta = self.pgm.family.sufficient_stats(parameters)
+
+            def weight(key, solution, length, x, present):
+                values = self.pgm.sample(key, solution, length)
+                density = self.likelihood.log_density(self.decoder(values[0]), x)
+                return jnp.sum(jnp.where(present, density, 0)) + self.pgm.log_weight(
+                    theta, solution, values, length
+                )
+
+            keys = jax.random.split(key, batch.values.shape[0])
+            return jax.vmap(weight)(keys, inference.solution, batch.lengths, batch.filled, batch.present)
+
+        return jax.lax.map(one, jax.random.split(key, num_samples))
+
     def encode(self, batch: Batch) -> Latents:
         """Mean and deviation of every latent dimension."""
         return _latents(self.infer(self.posterior(), batch))

@@ -13,7 +13,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae import checks, linalg
 from svae.chains import FORBIDDEN, GaussianChainTerms, Length
-from svae.expfam import GaussianTerms, ParameterFamily, ParameterPosterior, Terms, fixed_parameters
+from svae.expfam import (
+    GaussianTerms,
+    ParameterFamily,
+    ParameterPosterior,
+    Terms,
+    fixed_parameters,
+    inner,
+)
 from svae.meanfield import (
     Adjoint,
     Blocks,
@@ -154,6 +161,18 @@ class GraphicalModel(eqx.Module):
         draw = lambda key: self.sample(key, solution, length)
         latents, *states = jax.vmap(draw)(jax.random.split(key, count))
         return latents, self.frame_states(states[0]) if states else None
+
+    def log_weight(
+        self, theta: Terms, solution: Solution, values: tuple, length: Length = None
+    ) -> Float[Array, ""]:
+        """log p(z | theta) - log q(z) of a draw z from q(z), given the statistics of parameters.
+
+        The energy is linear in every block's statistics, so with those of a draw it is its log-density.
+        """
+        blocks = self.blocks(length)
+        stats = tuple(block.sufficient_stats(value) for block, value in zip(blocks, values, strict=True))
+        posterior = inner(solution.naturals, stats) - sum(solution.log_partitions)
+        return self.energy(theta, stats, length) - posterior
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """Potentials that forbid all states but the `allowed` ones, step by step."""

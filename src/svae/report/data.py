@@ -1,10 +1,12 @@
 """What a report shows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+
+from svae.report.parts import Certificate, FanView, SampleView, Skeleton, StateDynamics
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +31,10 @@ class RecordingView:
     def __post_init__(self) -> None:
         frames = len(self.values)
         arrays = ("states", "probability", "latent_mean", "latent_deviation", "labels")
-        for field in arrays:
-            array = getattr(self, field)
+        for name in arrays:
+            array = getattr(self, name)
             if array is not None and len(array) != frames:
-                raise ValueError(f"recording '{self.name}': {frames} frames, but {len(array)} in {field}")
+                raise ValueError(f"recording '{self.name}': {frames} frames, but {len(array)} in {name}")
         if self.values.shape != (frames, len(self.channels)):
             shape = f"values of shape {self.values.shape} for {len(self.channels)} channels"
             raise ValueError(f"recording '{self.name}': {shape}")
@@ -52,7 +54,8 @@ class ReportData:
     the columns stage ("vae", "dynamics" or "joint"), step or lap, and whichever of elbo, log_likelihood,
     kl_local, kl_parameters, states, sweeps and converged were measured. `segments` is a table as in
     `svae.segments`. `transition` (num_states, num_states) are expected probabilities and `usage`
-    (num_states,) shares of frames.
+    (num_states,) shares of frames. `dynamics` are given by state; `config` is text, shown as it is. What is
+    left out is not on the page.
     """
 
     title: str
@@ -63,6 +66,12 @@ class ReportData:
     transition: np.ndarray
     usage: np.ndarray
     warnings: list[str]
+    dynamics: Mapping[int, StateDynamics] = field(default_factory=dict)
+    certificates: Sequence[Certificate] = ()
+    fans: Sequence[FanView] = ()
+    samples: Sequence[SampleView] = ()
+    skeleton: Skeleton | None = None
+    config: str = ""
 
     def __post_init__(self) -> None:
         if self.transition.shape != (self.num_states, self.num_states):
@@ -72,6 +81,9 @@ class ReportData:
             if view.probability.shape[1:] != (self.num_states,):
                 got = f"shape {view.probability.shape} for {self.num_states} states"
                 raise ValueError(f"recording '{view.name}': probability of {got}")
+        unknown = [state for state in self.dynamics if not 0 <= state < self.num_states]
+        if unknown:
+            raise ValueError(f"dynamics of states {unknown}, but there are {self.num_states} states")
 
     @property
     def num_states(self) -> int:

@@ -1,0 +1,169 @@
+"""Commands that ask a trained model: segment, impute, forecast, sample, evaluate."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from svae.cli.common import ModelPath, NumSamples, Rate, Seed, Source, app, load_model, plainly
+
+
+@app.command()
+def segment(
+    model: ModelPath,
+    data: Source,
+    out: Annotated[Path, typer.Option(help="Folder for segments.csv and segments.parquet.")] = Path(
+        "segments"
+    ),
+    rate: Rate = None,
+    without: Annotated[
+        list[int] | None, typer.Option("--without", help="Forbid a state; repeatable.")
+    ] = None,
+) -> None:
+    """Segment recordings with a trained model."""
+    with plainly():
+        import numpy as np
+
+        from svae import application
+        from svae.data import load
+        from svae.segments import write_segments
+
+        fitted = load_model(model)
+        recordings = load(data, rate=rate)
+        allowed = None
+        if without:
+            unknown = [np.full(len(item), -1) for item in recordings]
+            allowed = [application.only(fitted, states, without) for states in unknown]
+        found = application.segment(fitted, recordings, allowed)
+        table = application.table(fitted, recordings, found)
+        paths = write_segments(table, out)
+        converged = sum(bool(x.converged) for x in found)
+        typer.echo(
+            f"{len(table)} segments in {len(recordings)} recordings; inference converged in {converged}"
+        )
+        typer.echo("written " + ", ".join(map(str, paths)))
+
+
+@app.command()
+def impute(
+    model: ModelPath,
+    data: Source,
+    out: Annotated[Path, typer.Option(help="Folder for the completed recordings.")] = Path("imputed"),
+    num_samples: NumSamples = 100,
+    seed: Seed = 0,
+    rate: Rate = None,
+) -> None:
+    """Fill what is missing with several plausible values, and say by which states they differ."""
+    with plainly():
+        from svae import application
+        from svae.answers import write_completions
+        from svae.data import load
+
+        fitted = load_model(model)
+        recordings = load(data, rate=rate)
+        found = application.impute(fitted, recordings, num_samples, seed)
+        gaps = sum(len(completion.gaps()) for completion in found)
+        if gaps == 0:
+            typer.secho("note: nothing is missing in these recordings", fg="yellow", err=True)
+        paths = write_completions(recordings.names, found, fitted.channels, out)
+        typer.echo(f"{gaps} gaps in {len(recordings)} recordings, {num_samples} draws of each")
+        _tell_paths(recordings.names, found)
+        typer.echo("written " + ", ".join(map(str, paths)))
+
+
+@app.command()
+def forecast(
+    model: ModelPath,
+    data: Source,
+    horizon: Annotated[str, typer.Option(help="How far ahead: frames, or 2s, 500ms.")] = "50",
+    out: Annotated[Path, typer.Option(help="Folder for the forecasts.")] = Path("forecast"),
+    num_samples: NumSamples = 100,
+    seed: Seed = 0,
+    rate: Rate = None,
+) -> None:
+    """Continue recordings beyond their ends, several times each."""
+    with plainly():
+        from svae import application
+        from svae.answers import write_completions
+        from svae.data import load
+        from svae.durations import frames_from_duration
+
+        fitted = load_model(model)
+        recordings = load(data, rate=rate)
+        frames = max(1, round(frames_from_duration(horizon, recordings.rate or fitted.rate, "--horizon")))
+        found = application.forecast(fitted, recordings, frames, num_samples, seed)
+        paths = write_completions(recordings.names, found, fitted.channels, out)
+        typer.echo(f"{frames} frames after each of {len(recordings)} recordings, {num_samples} draws of each")
+        _tell_paths(recordings.names, found)
+        typer.echo("written " + ", ".join(map(str, paths)))
+
+
+def _tell_paths(names: tuple[str, ...], found: list) -> None:
+    """The likeliest paths of the first gaps."""
+    shown = 0
+    for name, completion in zip(names, found, strict=True):
+        for start, stop in completion.gaps() if completion.states is not None else []:
+            if shown == 5:
+                typer.echo("  ...")
+                return
+            shown += 1
+            likeliest = ", ".join(map(str, completion.paths(start, stop)[:3]))
+            typer.echo(f"  {name}, frames {start} to {stop}: {likeliest}")
+
+
+@app.command()
+def sample(
+    model: ModelPath,
+    length: Annotated[str, typer.Option(help="Of each recording: frames, or 2s, 500ms.")] = "250",
+    out: Annotated[Path, typer.Option(help="Folder for the new recordings.")] = Path("samples"),
+    num_samples: NumSamples = 4,
+    seed: Seed = 0,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="CSV with a column `state`, a row for each frame; -1: any."
+        ),
+    ] = None,
+) -> None:
+    """Generate new recordings, freely or through given states."""
+    with plainly():
+        from svae import application
+        from svae.answers import read_states, write_completions
+        from svae.durations import frames_from_duration
+
+        fitted = load_model(model)
+        given = None if states is None else read_states(states)
+        frames = max(1, round(frames_from_duration(length, fitted.rate, "--length")))
+        frames = frames if given is None else len(given)
+        found = application.generate(fitted, frames, num_samples, seed, given)
+        paths = write_completions(("sample",), [found], fitted.channels, out)
+        typer.echo(f"{num_samples} new recordings of {frames} frames")
+        typer.echo("written " + ", ".join(map(str, paths)))
+
+
+@app.command()
+def evaluate(
+    model: ModelPath,
+    data: Source,
+    num_samples: NumSamples = 20,
+    seed: Seed = 0,
+    rate: Rate = None,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, metavar="PATH", help="Also write the scores here, as JSON.")
+    ] = None,
+) -> None:
+    """Score a model on recordings: bounds, imputation and forecast of hidden stretches, segmentation."""
+    with plainly():
+        from svae.data import load
+        from svae.scoring import evaluate as scores_of
+        from svae.training.checkpoint import write_json
+
+        fitted = load_model(model)
+        scores = scores_of(fitted, load(data, rate=rate), num_samples, seed)
+        width = max(map(len, scores))
+        for name, value in scores.items():
+            text = f"{value:.4g}" if isinstance(value, float) else str(value)
+            typer.echo(f"{name:<{width}}  {text}")
+        if out is not None:
+            write_json(out, scores)
+            typer.echo(f"written {out}")

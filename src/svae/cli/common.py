@@ -1,0 +1,45 @@
+"""What commands share. What is heavy is imported inside functions, so that `svae --help` answers at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from svae.training.artifact import Fitted
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Structured variational autoencoders: graphical models joined with neural networks.",
+)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Errors that a user can mend are shown without a traceback."""
+    from svae.training.loop import TrainingError
+
+    try:
+        yield
+    except (ValueError, OSError, TrainingError) as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(2) from None
+
+
+Source = Annotated[
+    str, typer.Argument(metavar="DATA", help="File, folder, or built-in set (mocap6, synthetic).")
+]
+Rate = Annotated[float | None, typer.Option(help="Frames per second, where the data do not say.")]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Run folder, or a saved model.")]
+Seed = Annotated[int, typer.Option(min=0, help="Other draws.")]
+NumSamples = Annotated[int, typer.Option(min=1, help="Draws of each recording.")]
+
+
+def load_model(path: Path) -> "Fitted":
+    """The model of a run folder, or one that was saved by itself."""
+    from svae.training.artifact import load_fitted
+
+    return load_fitted(path / "model" if (path / "model").is_dir() else path)

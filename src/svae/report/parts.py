@@ -1,0 +1,92 @@
+"""Parts of a report that not every run has: dynamics, certificates, completions, samples, a skeleton."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from svae.completion import PathSummary
+
+
+@dataclass(frozen=True, eq=False)
+class StateDynamics:
+    """What a state does to the latent variables in one step: z' = matrix z + offset + noise."""
+
+    matrix: np.ndarray
+    offset: np.ndarray
+    covariance: np.ndarray
+
+    def __post_init__(self) -> None:
+        size = len(self.offset)
+        shapes = self.matrix.shape, self.covariance.shape
+        if self.offset.shape != (size,) or shapes != ((size, size), (size, size)):
+            raise ValueError(f"dynamics of {size} dimensions with matrices of shape {shapes}")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How inference of one recording ended; the residual is in nats between its last two sweeps."""
+
+    recording: str
+    sweeps: int
+    residual: float
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FanView:
+    """What may have happened in a gap.
+
+    `values` (time, channels) are what was known around it, from frame `first` of the recording on, NaN in
+    the gap from frame `start` to `stop`; `truth` and the paths, likeliest first, have the gap's frames.
+    """
+
+    recording: str
+    channels: Sequence[str]
+    rate: float | None
+    first: int
+    start: int
+    stop: int
+    values: np.ndarray
+    paths: Sequence[PathSummary]
+    truth: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        where = f"completion of '{self.recording}'"
+        if not self.first <= self.start < self.stop <= self.first + len(self.values):
+            raise ValueError(f"{where}: frames {self.start} to {self.stop} are not within its values")
+        if self.values.shape[1] != len(self.channels):
+            raise ValueError(f"{where}: values of shape {self.values.shape}, {len(self.channels)} channels")
+        shape = (self.stop - self.start, len(self.channels))
+        arrays = [array for path in self.paths for array in (path.mean, path.low, path.high)]
+        arrays += [] if self.truth is None else [self.truth]
+        if any(array.shape != shape for array in arrays):
+            raise ValueError(f"{where}: truth and paths must have shape {shape}")
+
+
+@dataclass(frozen=True, eq=False)
+class SampleView:
+    """What the model made up: values (time, channels) on the original scale, and states (time,)."""
+
+    values: np.ndarray
+    states: np.ndarray
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.states):
+            raise ValueError(f"a sample has {len(self.values)} frames, but {len(self.states)} states")
+
+
+@dataclass(frozen=True, eq=False)
+class Skeleton:
+    """Joints: their names, the place of each one's parent (-1 for the root), and `columns` (joints, 3),
+    the channels that hold x, y and z.
+    """
+
+    names: Sequence[str]
+    parents: Sequence[int]
+    columns: np.ndarray
+
+    def __post_init__(self) -> None:
+        joints = len(self.names)
+        if len(self.parents) != joints or np.shape(self.columns) != (joints, 3):
+            raise ValueError(f"a skeleton of {joints} joints needs as many parents and three columns each")

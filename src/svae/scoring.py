@@ -1,0 +1,144 @@
+"""All scores of a fitted model on recordings, as one table: what `svae evaluate` prints."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from svae import application
+from svae.data import Recording, Recordings
+from svae.evaluation import (
+    average_draw_scores,
+    boundary_f1,
+    effective_sample_size,
+    evidence_lower_bound,
+    nats_per_scalar,
+    score_draws,
+    score_segmentation,
+    shared_importance_weighted_bound,
+)
+from svae.training.artifact import Fitted
+
+HIDDEN = 0.2  # share of a recording that is hidden and filled again
+LONGEST = 50  # frames, at most
+FEWEST = 10  # frames that a recording must have for that
+TOLERANCE = 0.5  # seconds within which a boundary is right; five frames where the rate is unknown
+
+
+def evaluate(fitted: Fitted, recordings: Recordings, num_samples: int = 20, seed: int = 0) -> dict[str, Any]:
+    """Bounds in nats per number; scores of imputations and forecasts; of the states, if there are labels."""
+    recordings = application.matched(fitted, recordings)
+    scores = {"recordings": len(recordings), **bounds(fitted, recordings, num_samples, seed)}
+    for name, place in ("imputation", middle), ("forecast", end):
+        scores |= {f"{name} {k}": v for k, v in filled(fitted, recordings, place, num_samples, seed).items()}
+    if hasattr(fitted.model.pgm, "num_states"):
+        scores |= segmentation(fitted, recordings)
+    return scores
+
+
+def bounds(fitted: Fitted, recordings: Recordings, num_samples: int, seed: int) -> dict[str, float]:
+    """The evidence lower bound and the importance-weighted one, in the units of the data."""
+    sizes = np.array([np.sum(~np.isnan(item.values)) for item in recordings], np.float64)
+    weights = application.log_weights(fitted, recordings, num_samples, seed)
+    one = nats_per_scalar(weights[0], sizes)
+    several = nats_per_scalar(np.asarray(evidence_lower_bound(weights).value), sizes)
+    tighter = shared_importance_weighted_bound(weights)
+    return {
+        "elbo, one sample": float(one.value),
+        f"elbo, {num_samples} samples": float(several.value),
+        "elbo, standard error": float(several.standard_error),
+        f"importance-weighted, {num_samples} samples": float(tighter.value / sizes.sum()),
+        "effective samples": float(effective_sample_size(weights.sum(axis=1))),
+    }
+
+
+def middle(length: int) -> slice:
+    """The stretch that is hidden and imputed."""
+    hidden = min(LONGEST, round(HIDDEN * length))
+    start = (length - hidden) // 2
+    return slice(start, start + hidden)
+
+
+def end(length: int) -> slice:
+    """The stretch that is hidden and forecast."""
+    return slice(length - min(LONGEST, round(HIDDEN * length)), length)
+
+
+def hide(recordings: Recordings, place: Any) -> Recordings:
+    """The recordings without the frames that `place(length)` names."""
+
+    def without(values: np.ndarray) -> np.ndarray:
+        values = values.copy()
+        values[place(len(values))] = np.nan
+        return values
+
+    items = tuple(Recording(item.name, without(item.values)) for item in recordings)
+    return dataclasses.replace(recordings, items=items)
+
+
+def filled(
+    fitted: Fitted, recordings: Recordings, place: Any, num_samples: int, seed: int
+) -> dict[str, float]:
+    """Scores of draws of hidden stretches, on average; beside them the CRPS of simple guesses."""
+    recordings = dataclasses.replace(recordings, items=tuple(r for r in recordings if len(r) >= FEWEST))
+    if len(recordings) == 0:
+        return {}
+    hidden = hide(recordings, place)
+    drawn = application.impute(fitted, hidden, num_samples, seed)
+    where = [np.isnan(x.values) & ~np.isnan(r.values) for x, r in zip(hidden, recordings, strict=True)]
+    total = average_draw_scores(
+        [score_draws(x.values, r.values, w) for x, r, w in zip(drawn, recordings, where, strict=True)]
+    )
+    scores = {
+        "crps": total.crps,
+        "energy": total.energy,
+        **{f"coverage {level:.0%}": share for level, share in total.coverage.items()},
+        "rmse": total.rmse,
+        "best rmse": total.best_rmse,
+        "jump on the left": total.left.ratio,
+        "jump on the right": total.right.ratio,
+    }
+    for name, guess in GUESSES.items():
+        parts = zip(hidden, recordings, where, strict=True)
+        simple = [score_draws(guess(x.values)[None], r.values, w) for x, r, w in parts]
+        scores[f"crps of {name}"] = average_draw_scores(simple).crps
+    return {name: value for name, value in scores.items() if not np.isnan(value)}
+
+
+def interpolate(values: np.ndarray) -> np.ndarray:
+    """Straight lines across gaps; constant before the first and after the last observed value."""
+    frames, filled = np.arange(len(values)), values.copy()
+    for channel in filled.T:
+        seen = ~np.isnan(channel)
+        channel[:] = np.interp(frames, frames[seen], channel[seen]) if seen.any() else 0
+    return filled
+
+
+def repeat_last(values: np.ndarray) -> np.ndarray:
+    """The last observed value; before the first one, the first."""
+    filled = values.copy()
+    for channel in filled.T:
+        seen = np.flatnonzero(~np.isnan(channel))
+        latest = np.searchsorted(seen, np.arange(len(channel)), side="right") - 1
+        channel[:] = channel[seen[np.maximum(latest, 0)]] if len(seen) else 0
+    return filled
+
+
+GUESSES = {"a straight line": interpolate, "the last frame": repeat_last}
+
+
+def segmentation(fitted: Fitted, recordings: Recordings) -> dict[str, Any]:
+    """How inference ended, and agreement with labels where there are some."""
+    found = application.segment(fitted, recordings)
+    scores: dict[str, Any] = {
+        "converged": float(np.mean([x.converged for x in found])),
+        "segments": len(application.table(fitted, recordings, found)),
+    }
+    if any(item.labels is None for item in recordings):
+        return scores
+    labels = [np.asarray(item.labels) for item in recordings]
+    rate = recordings.rate or fitted.rate
+    tolerance = 5 if rate is None else max(1, round(TOLERANCE * rate))
+    agreement = score_segmentation(np.concatenate(labels), np.concatenate([x.states for x in found]))
+    edges = boundary_f1(labels, [x.states for x in found], tolerance)
+    return scores | agreement._asdict() | {"boundary f1": edges.f1}
