@@ -216,3 +216,19 @@ def _names(section: type[BaseModel], prefix: str = "") -> list[str]:
         else:
             names.append(prefix + name)
     return names
+
+
+def differing_settings(configs: dict[str, Config]) -> dict[str, dict[str, Any]]:
+    """By name of the run: the settings, as `section.name`, that are not the same in all of them."""
+    flat = {name: _flat(config.model_dump(mode="json")) for name, config in configs.items()}
+    first = next(iter(flat.values()))
+    differing = [key for key in first if any(values[key] != first[key] for values in flat.values())]
+    return {name: {key: values[key] for key in differing} for name, values in flat.items()}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with names joined by points."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

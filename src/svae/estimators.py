@@ -5,18 +5,19 @@ features), a list of arrays of different lengths, a dictionary of named recordin
 in the same form.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import jax
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from svae import application
+from svae.completion import Completion
 from svae.config import Config, make_config, override
-from svae.data import Recordings, as_recordings
+from svae.data import Recording, Recordings, as_recordings
 from svae.training.artifact import Fitted, load_fitted, save_fitted
 from svae.training.loop import Record, Watch
 from svae.training.pipeline import fit as fit_model
@@ -76,7 +77,7 @@ class StructuredVAE(BaseEstimator):
     def config(self) -> Config:
         """The settings that the parameters stand for."""
         values = self._settings()
-        values["seed"] = 0 if self.random_state is None else int(self.random_state)
+        values["seed"] = self._seed()
         values.setdefault("model", {})["graph"] = self.graph
         config = make_config(values)
         more = self.settings or {}
@@ -110,16 +111,33 @@ class StructuredVAE(BaseEstimator):
     def impute(self, X: Any, n_samples: int = 1, **form: Any) -> Any:
         """Draws of the missing entries: (n_samples, time, features) for each recording."""
         recordings = as_recordings(X, **form)
-        seed = 0 if self.random_state is None else int(self.random_state)
-        drawn = application.impute(self._fitted(), recordings, n_samples, seed)
-        return _like(X, recordings, [x.values for x in drawn], axis=1)
+        drawn = application.impute(self._fitted(), recordings, n_samples, self._seed())
+        return _like(X, recordings, [x.values for x in drawn])
 
-    def sample(self, n_samples: int = 1, length: int = 100) -> np.ndarray:
-        """New recordings from the model, (n_samples, length, features), in the units of the data."""
-        fitted = self._fitted()
-        seed = 0 if self.random_state is None else int(self.random_state)
-        draws = fitted.model.generate(jax.random.key(seed), n_samples, length)
-        return fitted.standardizer.undo(np.asarray(draws.values))
+    def complete(self, X: Any, n_samples: int = 100, **form: Any) -> list[Completion]:
+        """The same, for each recording a `Completion`: draws, states, quantiles, a summary by path."""
+        return application.impute(self._fitted(), as_recordings(X, **form), n_samples, self._seed())
+
+    def forecast(self, X: Any, horizon: int, n_samples: int = 1, **form: Any) -> Any:
+        """Draws of the frames after each recording: (n_samples, horizon, features) for each."""
+        recordings = as_recordings(X, **form)
+        drawn = application.forecast(self._fitted(), recordings, horizon, n_samples, self._seed())
+        return _like(X, recordings, [x.values for x in drawn])
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        length: int = 100,
+        *,
+        states: np.ndarray | None = None,
+        anchors: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """New recordings, (n_samples, length, features), in the units of the data.
+
+        They go through given `states`, one for each frame (-1: any), and through given frames: those of
+        `anchors`, (length, features), that are not NaN.
+        """
+        return application.generate(self._fitted(), length, n_samples, self._seed(), states, anchors).values
 
     def save(self, folder: str | Path) -> Path:
         """Write the model to a folder, as safetensors and JSON."""
@@ -153,6 +171,9 @@ class StructuredVAE(BaseEstimator):
         self.n_features_in_ = len(fitted.channels)
         self.channels_ = fitted.channels
         self.rate_ = fitted.rate
+
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
 
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):
@@ -188,10 +209,22 @@ class _WithStates(StructuredVAE):
         )
         self.num_states = num_states
 
-    def segment(self, X: Any, **form: Any) -> Any:
-        """The state of each frame, the most likely path: integers, (time,) for each recording."""
-        recordings = as_recordings(X, **form)
-        return _like(X, recordings, [x.states for x in application.segment(self._fitted(), recordings)])
+    def segment(
+        self, X: Any, *, known: Sequence[np.ndarray] | None = None, without: Sequence[int] = (), **form: Any
+    ) -> Any:
+        """The state of each frame, the most likely path: integers, (time,) for each recording.
+
+        `known` has for each recording the states that are known, -1 where they are not; states in
+        `without` are forbidden.
+        """
+        recordings, fitted = as_recordings(X, **form), self._fitted()
+        allowed = None
+        if known is not None or len(without) > 0:
+            unknown = [np.full(len(item), -1) for item in recordings]
+            given = zip(recordings, unknown if known is None else known, strict=True)
+            allowed = [_allowed(fitted, item, states, without) for item, states in given]
+        found = application.segment(fitted, recordings, allowed)
+        return _like(X, recordings, [x.states for x in found])
 
     def predict(self, X: Any, **form: Any) -> Any:
         """The same as `segment`."""
@@ -284,8 +317,14 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _like(X: Any, recordings: Recordings, results: list[np.ndarray], axis: int = 0) -> Any:
-    """Results in the form of the data: `axis` is where their time is."""
+def _allowed(fitted: Fitted, item: Recording, states: np.ndarray, without: Sequence[int]) -> np.ndarray:
+    if np.shape(states) != (len(item),):
+        raise ValueError(f"known states of '{item.name}' must be ({len(item)},), got {np.shape(states)}")
+    return application.only(fitted, states, without)
+
+
+def _like(X: Any, recordings: Recordings, results: list[np.ndarray]) -> Any:
+    """Results in the form of the data."""
     if isinstance(X, dict):
         return dict(zip(recordings.names, results, strict=True))
     if isinstance(X, np.ndarray) and X.ndim == 3:

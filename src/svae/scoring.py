@@ -80,7 +80,8 @@ def filled(
     fitted: Fitted, recordings: Recordings, place: Any, num_samples: int, seed: int
 ) -> dict[str, float]:
     """Scores of draws of hidden stretches, on average; beside them the CRPS of simple guesses."""
-    recordings = dataclasses.replace(recordings, items=tuple(r for r in recordings if len(r) >= FEWEST))
+    anything = lambda x: len(x) >= FEWEST and not np.isnan(x.values[place(len(x))]).all()
+    recordings = dataclasses.replace(recordings, items=tuple(filter(anything, recordings)))
     if len(recordings) == 0:
         return {}
     hidden = hide(recordings, place)

@@ -3,14 +3,30 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from svae.training.artifact import Fitted
 
+ORDER = (
+    *("demo", "fit", "resume", "inspect", "segment", "impute", "forecast", "sample", "evaluate"),
+    *("compare", "report", "features", "bench", "doctor"),
+)
+
+
+class InOrder(TyperGroup):
+    """Lists commands as a user needs them, not as files are imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in order."""
+        return sorted(self.commands, key=ORDER.index)
+
+
 app = typer.Typer(
+    cls=InOrder,
     no_args_is_help=True,
     add_completion=False,
     help="Structured variational autoencoders: graphical models joined with neural networks.",

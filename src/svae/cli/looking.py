@@ -1,8 +1,12 @@
-"""Commands that look at things: inspect, doctor."""
+"""Commands that look at things: inspect, report, compare, doctor."""
+
+import json
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from svae.cli.common import Rate, Source, app, plainly
+from svae.cli.common import Rate, Source, app, load_model, plainly
 
 MOST_CHANNELS = 20  # that `inspect` lists
 
@@ -44,3 +48,62 @@ def doctor() -> None:
         )
     if not all(finding.good for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    data: Annotated[
+        str | None, typer.Option(help="Show these recordings instead of those that the run was trained on.")
+    ] = None,
+    rate: Rate = None,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Page to write. [default: RUN/report.html]")
+    ] = None,
+) -> None:
+    """Write the report page of a run again, or one of other recordings seen by its model."""
+    with plainly():
+        from svae.data import load
+        from svae.report import write_report
+        from svae.runs import report_for
+
+        fitted = load_model(folder)
+        source = data or fitted.config.data.path
+        if source is None:
+            raise ValueError(f"{folder} does not say where its data are: give --data")
+        recordings = load(source, rate=rate or fitted.config.data.rate)
+        page = out or folder / "report.html"
+        write_report(report_for(fitted, recordings, folder), page)
+        typer.echo(f"written {page}")
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, metavar="PATH", help="Also write the table, as CSV.")
+    ] = None,
+) -> None:
+    """Put the results of several runs side by side."""
+    with plainly():
+        import pandas as pd
+
+        from svae.config import differing_settings, load_config
+
+        summaries, settings = {}, {}
+        for folder in folders:
+            if not (folder / "summary.json").exists():
+                raise FileNotFoundError(f"there is no finished run in {folder}: summary.json is missing")
+            summaries[str(folder)] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+            settings[str(folder)] = load_config(folder / "config.toml")
+        table = pd.DataFrame(summaries).drop(index="warnings", errors="ignore")
+        differing = pd.DataFrame(differing_settings(settings))
+        typer.echo(f"{'':<24}" + "".join(f"{Path(name).name[-18:]:>20}" for name in table.columns))
+        for part in (differing, table):
+            for name, values in part.iterrows():
+                cells = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in values]
+                typer.echo(f"{name!s:<24}" + "".join(f"{cell:>20}" for cell in cells))
+            typer.echo("")
+        if out is not None:
+            pd.concat([differing, table]).to_csv(out)
+            typer.echo(f"written {out}")

@@ -60,7 +60,7 @@ class SLDS(GraphicalModel):
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
     innovation: float | None = eqx.field(default=None, static=True)
-    num_particles: int = eqx.field(default=500, static=True)  # of completions
+    num_particles: int = eqx.field(default=300, static=True)  # of completions
 
     @property
     def family(self) -> Product:

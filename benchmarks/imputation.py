@@ -1,0 +1,187 @@
+"""How good are completions, and are they honest?
+
+The toy: 200 new sequences of 250 frames, of which frames 20 to 70 are hidden, completed 100 times each by a
+trained model (`svae demo`). mocap6: a model and its baselines see four of the six recordings; stretches of
+two seconds are hidden in the others. Then generation: from the states of a real sequence, or of another
+one, with its first and last frames given.
+
+`python benchmarks/imputation.py --run runs/demo` prints a table and writes all numbers.
+"""
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from svae import application
+from svae.bench.rows import Row, line, write
+from svae.completion import Completion
+from svae.config import override
+from svae.data import Recordings, load
+from svae.data.synthetic import laplacian
+from svae.evaluation import DrawScores, average_draw_scores, score_draws
+from svae.presets import settings_for
+from svae.scoring import hide, interpolate, repeat_last
+from svae.states import runs
+from svae.training.artifact import Fitted, load_fitted
+from svae.training.pipeline import fit
+
+GAP = slice(20, 70)  # of the toy
+LIKELY = 0.05  # share of the draws that makes a path a plausible one
+TRAINING, HIDDEN_SECONDS, EVERY_SECONDS = 4, 2.0, 8.0  # of mocap6
+
+Complete = Callable[[Recordings], list[Completion]]
+
+
+def row(data: str, method: str, scores: DrawScores, more: dict) -> Row:
+    """One line of the table."""
+    return {
+        "data": data,
+        "method": method,
+        "crps": scores.crps,
+        "rmse": scores.rmse,
+        **{f"coverage_{level:.0%}": share for level, share in scores.coverage.items()},
+        "jump_left": scores.left.ratio,
+        "jump_right": scores.right.ratio,
+        **more,
+    }
+
+
+def scored(data: str, method: str, recordings: Recordings, hidden: Recordings, complete: Complete) -> Row:
+    """Complete what is hidden, and compare it with what was there."""
+    began = time.perf_counter()
+    found = complete(hidden)
+    seconds = (time.perf_counter() - began) / len(hidden)
+    where = [np.isnan(x.values) & ~np.isnan(r.values) for x, r in zip(hidden, recordings, strict=True)]
+    each = [score_draws(x.values, r.values, w) for x, r, w in zip(found, recordings, where, strict=True)]
+    return row(data, method, average_draw_scores(each), {"seconds": seconds})
+
+
+def by(fitted: Fitted, count: int) -> Complete:
+    """Completions by a model."""
+    return lambda hidden: application.impute(fitted, hidden, count, seed=0)
+
+
+def guess(function: Callable[[np.ndarray], np.ndarray]) -> Complete:
+    """One completion without a model."""
+    return lambda hidden: [Completion(function(x.values)[None], np.isnan(x.values), None) for x in hidden]
+
+
+def toy(fitted: Fitted, count: int, num_sequences: int, say: Callable[[Row], None]) -> None:
+    """The paper's toy, with its gap."""
+    recordings = laplacian(num_sequences, seed=1)
+    hidden = hide(recordings, lambda length: GAP)
+    drawn: list[Completion] = []
+
+    def complete(hidden: Recordings) -> list[Completion]:
+        drawn.extend(application.impute(fitted, hidden, count, seed=0))
+        return drawn
+
+    found = scored("toy", "SVAE-SLDS", recordings, hidden, complete)
+    names = dynamics_of_states(fitted)
+    paths = [dynamics_paths(x, names) for x in drawn]
+    say(
+        found
+        | {
+            "joined": float(np.mean([joined(x, r.values) for x, r in zip(drawn, recordings, strict=True)])),
+            "several_paths": float(np.mean([sum(p >= LIKELY for p in x.values()) > 1 for x in paths])),
+            "true_path_drawn": float(
+                np.mean([path(r.labels[GAP]) in x for x, r in zip(paths, recordings, strict=True)])
+            ),
+        }
+    )
+    say(scored("toy", "straight line", recordings, hidden, guess(interpolate)))
+    say(scored("toy", "last frame", recordings, hidden, guess(repeat_last)))
+
+
+def joined(completion: Completion, truth: np.ndarray) -> float:
+    """The share of draws that reach the right edge by a step no larger than the largest that was seen."""
+    size = lambda steps: np.sqrt(np.mean(steps**2, axis=-1))
+    seen = np.r_[size(np.diff(truth[: GAP.start], axis=0)), size(np.diff(truth[GAP.stop :], axis=0))]
+    return float(np.mean(size(truth[GAP.stop] - completion.values[:, GAP.stop - 1]) <= seen.max()))
+
+
+def dynamics_of_states(fitted: Fitted) -> np.ndarray:
+    """The dynamics that each state stands for: those of most of its frames, in other sequences."""
+    recordings = laplacian(64, seed=2)
+    counts = np.zeros((application.num_states(fitted), len(recordings.label_names or ())))
+    for item, found in zip(recordings, application.segment(fitted, recordings), strict=True):
+        np.add.at(counts, (found.states, item.labels), 1)
+    return counts.argmax(axis=1)
+
+
+def path(labels: np.ndarray) -> tuple[int, ...]:
+    """Labels in their order, whatever their durations."""
+    return tuple(int(labels[start]) for start, _ in runs(labels))
+
+
+def dynamics_paths(completion: Completion, names: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The paths of dynamics across the gap, with their shares of the draws."""
+    assert completion.states is not None
+    taken = [path(names[states]) for states in completion.states[:, GAP]]
+    return {one: taken.count(one) / len(taken) for one in set(taken)}
+
+
+def mocap6(count: int, changes: list[str], say: Callable[[Row], None]) -> None:
+    """Hidden stretches of recordings that no model has seen."""
+    everything = load("mocap6")
+    rate = everything.rate or 10.0
+    training = everything.select(everything.names[:TRAINING])
+    recordings = everything.select(everything.names[TRAINING:])
+    gap, every = round(HIDDEN_SECONDS * rate), round(EVERY_SECONDS * rate)
+    starts = lambda length: range(every, length - every, every)
+    places = lambda length: [start + t for start in starts(length) for t in range(gap)]
+    hidden = hide(recordings, places)
+    for name, graph in ("SVAE-SLDS", "slds"), ("SVAE-LDS", "lds"):
+        fitted = fit(training, override(settings_for("mocap6"), [f"model.graph={graph}", *changes]))
+        say(scored("mocap6", name, recordings, hidden, by(fitted, count)))
+    say(scored("mocap6", "straight line", recordings, hidden, guess(interpolate)))
+    say(scored("mocap6", "last frame", recordings, hidden, guess(repeat_last)))
+
+
+def from_states(fitted: Fitted, num_sequences: int, say: Callable[[Row], None]) -> None:
+    """Is a sequence generated from the states of a real one closer to it than from another one's?"""
+    recordings = laplacian(num_sequences, seed=3)
+    states = [x.states for x in application.segment(fitted, recordings)]
+    errors = {"its own states": [], "another's states": []}
+    for i, item in enumerate(recordings):
+        anchors = np.full_like(item.values, np.nan)
+        anchors[[0, -1]] = item.values[[0, -1]]
+        for name, given in ("its own states", states[i]), ("another's states", states[i - 1]):
+            drawn = application.generate(fitted, len(item), 10, i, states=given, anchors=anchors)
+            errors[name].append(np.sqrt(np.mean((drawn.values - item.values) ** 2)))
+    closer = np.mean(np.less(*errors.values()))
+    for name, values in errors.items():
+        say({"data": "toy", "method": name, "rmse": float(np.mean(values)), "closer": float(closer)})
+
+
+def main(arguments: list[str] | None = None) -> list[Row]:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--run", type=Path, default=Path("runs/demo"), help="of `svae demo`")
+    parser.add_argument("--sequences", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="for mocap6")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/imputation.json"))
+    given = parser.parse_args(arguments)
+    rows: list[Row] = []
+
+    def say(found: Row) -> None:
+        rows.append(found)
+        print(line(found), flush=True)
+
+    fitted = load_fitted(given.run / "model")
+    mocap6(given.draws, given.set, say)
+    from_states(fitted, max(given.sequences // 10, 2), say)
+    toy(fitted, given.draws, given.sequences, say)
+    words = sys.argv[1:] if arguments is None else arguments
+    write(rows, given.out, shlex.join(["python", "benchmarks/imputation.py", *words]))
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Asking a model: every question on awkward recordings, from Python and from the command line."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from svae import application
+from svae.answers import read_states
+from svae.cli import app
+from svae.config import Config, override
+from svae.data import Recording, Recordings, Standardizer, load
+from svae.evaluation import evidence_lower_bound, importance_weighted
+from svae.models import SVAE
+from svae.pgm import SLDS
+from svae.scoring import evaluate, interpolate, repeat_last
+from svae.streaming import Stream, agreement, segment_online
+from svae.training.artifact import Fitted, save_fitted
+from svae.training.build import GraphPrior, untrained
+
+CHANNELS = ("x", "y", "z")
+SMALL = "model.hidden=[8]", "model.num_states=3", "model.latent_dim=2"
+
+
+@pytest.fixture(autouse=True)
+def as_users_run():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def fitted_model(graph: str) -> Fitted:
+    """Not trained, but all there."""
+    config = override(Config(), [*SMALL, f"model.graph={graph}"])
+    prior = GraphPrior(innovation=0.1)
+    return Fitted(
+        few_particles(untrained(config, 3, prior)),
+        config,
+        Standardizer.fit(waves(), "channel"),
+        CHANNELS,
+        10.0,
+        prior,
+    )
+
+
+def few_particles(model: SVAE) -> SVAE:
+    if not isinstance(model.pgm, SLDS):
+        return model
+    return dataclasses.replace(model, pgm=dataclasses.replace(model.pgm, num_particles=20))
+
+
+def waves() -> Recordings:
+    """Of different lengths; one with a gap, and one with a single missing entry."""
+    rng = np.random.default_rng(0)
+    wave = lambda n: np.sin(np.arange(n)[:, None] / np.array([3.0, 4, 5])) + 0.1 * rng.normal(size=(n, 3))
+    gappy, pierced = wave(22), wave(23)
+    gappy[5:9] = np.nan
+    pierced[5, 1] = np.nan
+    items = Recording("gappy", gappy), Recording("pierced", pierced), Recording("whole", wave(22))
+    return Recordings(items, CHANNELS, 10.0)
+
+
+@pytest.fixture(scope="module")
+def slds():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return fitted_model("slds")
+
+
+@pytest.fixture(scope="module")
+def lds():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return fitted_model("lds")
+
+
+def test_what_was_seen_comes_back_unchanged_and_gaps_have_paths(slds):
+    recordings = waves()
+    found = application.impute(slds, recordings, 5, seed=0)
+    for item, completion in zip(recordings, found, strict=True):
+        seen = ~np.isnan(item.values)
+        assert completion.values.shape == (5, *item.values.shape)
+        assert np.isfinite(completion.values).all()
+        assert (completion.values[:, seen] == item.values[seen]).all()
+    assert [completion.gaps() for completion in found] == [[(5, 9)], [(5, 6)], []]
+    assert sum(path.probability for path in found[0].paths(5, 9)) == pytest.approx(1)
+
+
+def test_every_question_works_on_one_frame_and_with_all_missing(slds, lds):
+    one = Recordings((Recording("one", np.ones((1, 3))),), CHANNELS, 10.0)
+    nothing = Recordings((Recording("nothing", np.full((24, 3), np.nan)),), CHANNELS, 10.0)
+    for fitted in (slds, lds):
+        for recordings, frames in (one, 1), (nothing, 24):
+            (completion,) = application.impute(fitted, recordings, 5, seed=0)
+            assert completion.values.shape == (5, frames, 3)
+            assert np.isfinite(completion.values).all()
+            (ahead,) = application.forecast(fitted, recordings, 4, 5, seed=0)
+            assert ahead.values.shape == (5, 4, 3)
+            assert np.isfinite(ahead.values).all()
+        assert application.generate(fitted, 1, 2, seed=0).values.shape == (2, 1, 3)
+    assert application.segment(slds, one)[0].states.shape == (1,)
+    assert application.segment(slds, nothing)[0].probability.shape == (24, 3)
+
+
+def test_forecasts_begin_where_recordings_end(slds):
+    recordings = waves()
+    ahead = application.forecast(slds, recordings, 4, 5, seed=0)
+    assert [x.values.shape for x in ahead] == [(5, 4, 3)] * 3
+    assert [x.states.shape for x in ahead] == [(5, 4)] * 3
+    assert all(x.missing.all() for x in ahead)
+    with pytest.raises(ValueError, match="one at least, got 0"):
+        application.forecast(slds, recordings, 0, 1, seed=0)
+
+
+def test_generation_goes_through_given_states_and_frames(slds, lds):
+    states = np.repeat([0, 2, 1], 5)
+    anchors = np.full((15, 3), np.nan)
+    anchors[[0, -1]] = 0.5
+    drawn = application.generate(slds, 15, 5, seed=0, states=states, anchors=anchors)
+    assert (drawn.states == states).all()
+    assert (drawn.values[:, [0, -1]] == 0.5).all()
+    assert drawn.values[:, 7].std(axis=0).min() > 0
+    with pytest.raises(ValueError, match="between 0 and 2, got 0 to 7"):
+        application.generate(slds, 2, 1, seed=0, states=np.array([0, 7]))
+    with pytest.raises(ValueError, match="states must have 15 frames, got 3"):
+        application.generate(slds, 15, 1, seed=0, states=states[:3])
+    with pytest.raises(ValueError, match="no discrete states"):
+        application.generate(lds, 15, 1, seed=0, states=states)
+
+
+def test_states_may_be_known_or_forbidden(slds, lds):
+    recordings = waves()
+    known = [np.full(len(item), -1) for item in recordings]
+    known[0][3:6] = 2
+    allowed = [application.only(slds, states, without=[1]) for states in known]
+    found = application.segment(slds, recordings, allowed)
+    assert (found[0].states[3:6] == 2).all()
+    assert not any((x.states == 1).any() for x in found)
+    with pytest.raises(ValueError, match="all states are forbidden"):
+        application.only(slds, known[0], without=[0, 1, 2])
+    with pytest.raises(ValueError, match="nothing to segment"):
+        application.segment(lds, recordings)
+
+
+@pytest.mark.parametrize("graph", ["slds", "lds", "mixture"])
+def test_importance_weights_average_to_the_bound_and_tighten_it(graph):
+    fitted = fitted_model(graph)
+    recordings = waves()
+    weights = application.log_weights(fitted, recordings, 400)
+    bounds = np.mean([application.bounds(fitted, recordings, seed) for seed in range(30)], axis=0)
+    estimate = evidence_lower_bound(weights)
+    assert np.all(np.abs(estimate.value - bounds) < 6 * estimate.standard_error + 1)
+    assert np.all(importance_weighted(weights).value > estimate.value)
+
+
+def test_evaluation_has_a_number_for_every_question(slds):
+    labelled = tuple(Recording(x.name, x.values, np.arange(len(x)) // 9) for x in waves())
+    recordings = Recordings(labelled, CHANNELS, 10.0, label_names=("a", "b", "c"))
+    scores = evaluate(slds, recordings, num_samples=5)
+    wanted = {"elbo, one sample", "imputation crps", "forecast crps of the last frame", "ari", "boundary f1"}
+    assert wanted <= set(scores)
+    assert all(np.isfinite(value) for value in scores.values())
+    assert scores["importance-weighted, 5 samples"] >= scores["elbo, 5 samples"]
+    assert scores["recordings"] == 3
+
+
+def test_simple_guesses_are_what_they_say():
+    values = np.array([[np.nan], [1.0], [np.nan], [3.0], [np.nan]])
+    assert interpolate(values)[:, 0].tolist() == [1, 1, 2, 3, 3]
+    assert repeat_last(values)[:, 0].tolist() == [1, 1, 1, 3, 3]
+
+
+def test_a_stream_answers_each_frame_once_and_agrees_when_it_sees_all(slds):
+    recordings = Recordings(waves().items[2:], CHANNELS, 10.0)
+    (online,) = segment_online(slds, recordings, lag=22, context=32)
+    offline = application.segment(slds, recordings)[0]
+    np.testing.assert_allclose(online, offline.probability, atol=2e-2)
+    assert agreement(slds, recordings, lag="0.5s") > 0.5
+    stream = Stream(slds, lag=2)
+    frames = recordings[0].values
+    assert [stream.update(frame) for frame in frames[:2]] == [None, None]
+    answers = [stream.update(frame) for frame in frames[2:]] + list(stream.finish())
+    assert [answer.frame for answer in answers] == list(range(22))
+    assert answers[0].probability.sum() == pytest.approx(1, abs=1e-4)
+    with pytest.raises(ValueError, match="3 channels"):
+        stream.update(np.zeros(2))
+
+
+@pytest.fixture(scope="module")
+def saved(slds, lds, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name, fitted in ("slds", slds), ("lds", lds):
+        save_fitted(fitted, folder / name / "model")
+    np.savez(folder / "data.npz", **{item.name: item.values for item in waves()})
+    return folder
+
+
+def call(*arguments: object):
+    runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+    return runner.invoke(app, [str(x) for x in arguments])
+
+
+def test_commands_write_what_they_found(saved, tmp_path):
+    result = call("impute", saved / "slds", saved / "data.npz", "--out", tmp_path / "i", "--num-samples", 5)
+    assert result.exit_code == 0, result.output
+    assert "2 gaps in 3 recordings, 5 draws of each" in result.output
+    again = load(tmp_path / "i" / "draws.npz")
+    assert len(again) == 15
+    assert load(tmp_path / "i" / "mean.csv").channels == CHANNELS
+    paths = pd.read_csv(tmp_path / "i" / "paths.csv")
+    assert paths.groupby(["recording", "start"])["probability"].sum().round(3).tolist() == [1, 1]
+
+    result = call(
+        "forecast",
+        saved / "lds",
+        saved / "data.npz",
+        "--horizon",
+        "0.4s",
+        "--num-samples",
+        5,
+        "--out",
+        tmp_path / "f",
+    )
+    assert result.exit_code == 0, result.output
+    assert set(load(tmp_path / "f" / "draws.npz").lengths) == {4}
+    assert not (tmp_path / "f" / "paths.csv").exists()
+
+    (tmp_path / "states.csv").write_text("state\n" + "0\n" * 4 + "2\n" * 4)
+    given = "--states", tmp_path / "states.csv"
+    result = call("sample", saved / "slds", *given, "--out", tmp_path / "s", "--num-samples", 5)
+    assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "s" / "states.npz") as stored:
+        assert stored["sample"].tolist() == [[0] * 4 + [2] * 4] * 5
+
+    path = tmp_path / "scores.json"
+    result = call("evaluate", saved / "slds", saved / "data.npz", "--num-samples", 5, "--out", path)
+    assert result.exit_code == 0, result.output
+    assert json.loads(path.read_text())["recordings"] == 3
+
+    result = call("segment", saved / "slds", saved / "data.npz", "--without", 0, "--out", tmp_path / "g")
+    assert result.exit_code == 0, result.output
+    assert 0 not in set(pd.read_csv(tmp_path / "g" / "segments.csv")["state"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("segment", "lds"), "no discrete states"),
+        (("forecast", "slds", "--horizon", "soon"), "must look like 0.5s"),
+        (("segment", "slds", "--without", 9), "between 0 and 2"),
+        (("impute", "nowhere"), "there is no model"),
+    ],
+)
+def test_mistakes_are_named(saved, tmp_path, arguments, message):
+    command, model, *rest = arguments
+    result = call(command, saved / model, saved / "data.npz", "--out", tmp_path / "out", *rest)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_states_from_a_file_are_checked(tmp_path):
+    path = tmp_path / "states.csv"
+    path.write_text("frame,state\n0,1\n1,-1\n")
+    assert read_states(path).tolist() == [1, -1]
+    path.write_text("frame\n0\n")
+    with pytest.raises(ValueError, match="no column named state; it has frame"):
+        read_states(path)
+    path.write_text("state\nwalk\n")
+    with pytest.raises(ValueError, match="whole number"):
+        read_states(path)
+
+
+def test_runs_are_compared(tmp_path):
+    from svae.config import write_config
+
+    for name, steps, accuracy in ("first", 10, 0.5), ("second", 20, 0.75):
+        folder = tmp_path / name
+        write_config(override(Config(), [f"joint.steps={steps}"]), folder / "config.toml")
+        (folder / "summary.json").write_text(json.dumps({"accuracy": accuracy, "warnings": []}))
+    result = call("compare", tmp_path / "first", tmp_path / "second", "--out", tmp_path / "table.csv")
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "table.csv", index_col=0)
+    assert table.loc["joint.steps"].tolist() == [10, 20]
+    assert table.loc["accuracy"].tolist() == [0.5, 0.75]
+    result = call("compare", tmp_path / "first", tmp_path / "nowhere")
+    assert result.exit_code == 2
+    assert "summary.json is missing" in result.output
