@@ -25,8 +25,8 @@ WIDTH = 4.0  # inches; three figures stand side by side on a wide screen
 def picture(figure: Figure, label: str) -> str:
     """A figure as inline SVG that takes colours and fonts from the page.
 
-    Ids of states become classes, `state s3`. Other ids of groups go: they would meet again in the next
-    figure.
+    Ids of states become classes, `state s3`, of what can be clicked. Other ids of groups go: they would
+    meet again in the next figure.
     """
     buffer = io.StringIO()
     # Text stays text; the salt makes the same figure the same file every time.
@@ -34,7 +34,7 @@ def picture(figure: Figure, label: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", buffer.getvalue(), flags=re.DOTALL)
     body = svg[svg.index("<g ") : svg.rindex("</svg>")]
-    body = re.sub(r'<g id="state-(\d+)[^"]*"', r'<g class="state s\1"', body)
+    body = re.sub(r'<g id="state-(\d+)[^"]*"', r'<g class="state s\1" data-state="\1"', body)
     body = re.sub(r'<g id="[^"]*"', "<g", body)
     body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
     body = re.sub(INK, "var(--ink)", body, flags=re.IGNORECASE)

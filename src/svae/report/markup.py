@@ -14,6 +14,8 @@ def tag(name: str, *children: str, **attributes: object) -> str:
         for key, value in attributes.items()
     )
     opening = "".join(f' {key}="{escape(value)}"' for key, value in pairs)
+    if name == "input":  # which has no end
+        return f"<{name}{opening}>"
     return f"<{name}{opening}>{''.join(children)}</{name}>"
 
 

@@ -45,19 +45,30 @@ def by_state(segments: pd.DataFrame) -> dict[int, pd.DataFrame]:
     return {s: segments[segments["state"] == s] for s in np.unique(segments["state"]).tolist()}
 
 
-def exemplars(segments: pd.DataFrame) -> list[int]:
-    """Places, in the table of one state's segments, of the longest and of up to two typical ones.
+def unusual(segments: pd.DataFrame) -> np.ndarray:
+    """How far each of one state's segments is from typical: improbable, or of unusual length.
 
-    Typical is what is probable and of usual length: half of the state's frames are in segments no longer
-    than the usual one, so that brief flickers, however many, hardly count.
+    Half of the state's frames are in segments no longer than the usual one, so that brief flickers, however
+    many, hardly count.
     """
     length = (segments["stop"] - segments["start"]).to_numpy(float)
     ordered = np.sort(length)
     usual = ordered[np.searchsorted(np.cumsum(ordered), length.sum() / 2)]
-    unusual = np.abs(np.log(length / usual)) + 1 - segments["probability"].to_numpy(float)
-    longest = int(np.argmax(length))
-    typical = [place for place in np.argsort(unusual, kind="stable").tolist() if place != longest]
+    return np.abs(np.log(length / usual)) + 1 - segments["probability"].to_numpy(float)
+
+
+def exemplars(segments: pd.DataFrame) -> list[int]:
+    """Places, in the table of one state's segments, of the longest and of up to two typical ones."""
+    longest = int(np.argmax(segments["stop"] - segments["start"]))
+    typical = [place for place in np.argsort(unusual(segments), kind="stable").tolist() if place != longest]
     return [longest, *typical[:2]]
+
+
+def typical_segments(segments: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The most typical segments of one state, the best of each recording before the second best of any."""
+    ordered = segments.assign(unusual=unusual(segments)).sort_values("unusual", kind="stable")
+    turn = ordered.groupby("recording").cumcount()
+    return ordered.assign(turn=turn).sort_values("turn", kind="stable").head(count)
 
 
 def states_table(data: ReportData, colors: list[str], overlap: Mapping[str, np.ndarray]) -> str:
@@ -71,10 +82,10 @@ def states_table(data: ReportData, colors: list[str], overlap: Mapping[str, np.n
         numbers = [plots.percent(data.usage[state]), number(len(lengths)), median]
         cells = [tag("td", chip(state, colors[state]))]
         cells += [tag("td", escape(text), class_="number") for text in numbers]
-        cells += [tag("td", _mostly(overlap, state))] if overlap else []
-        found = [_place(groups[state].iloc[place], anchors) for place in exemplars(groups[state])]
+        cells += [tag("td", mostly(overlap, state))] if overlap else []
+        found = [place_link(groups[state].iloc[place], anchors) for place in exemplars(groups[state])]
         cells += [tag("td", found[0]), tag("td", *found[1:])]
-        rows.append(tag("tr", *cells, class_=f"state s{state}"))
+        rows.append(tag("tr", *cells, class_=f"state s{state}", data_state=state))
     heads = [
         tag("th", "state"),
         *[tag("th", name, class_="number") for name in ("share", "segments", "median length")],
@@ -85,7 +96,7 @@ def states_table(data: ReportData, colors: list[str], overlap: Mapping[str, np.n
     )
 
 
-def _mostly(overlap: Mapping[str, np.ndarray], state: int) -> str:
+def mostly(overlap: Mapping[str, np.ndarray], state: int) -> str:
     """The label that most of a state's frames have."""
     frames = {label: counts[state] for label, counts in overlap.items()}
     total = sum(frames.values())
@@ -95,12 +106,13 @@ def _mostly(overlap: Mapping[str, np.ndarray], state: int) -> str:
     return f"{escape(label)} {tag('span', f'{frames[label] / total:.0%}', class_='muted')}"
 
 
-def _place(segment: pd.Series, anchors: Mapping[str, str]) -> str:
-    """Where to find a segment; a link if the recording is on the page."""
+def place_link(segment: pd.Series, anchors: Mapping[str, str]) -> str:
+    """Where to find a segment; a link that zooms there if the recording is on the page."""
     start, stop, seconds = (float(segment[name]) for name in ("start", "stop", "seconds"))
     name = escape(str(segment["recording"]))
     if segment["recording"] in anchors:
-        name = tag("a", name, href=f"#{anchors[segment['recording']]}")
+        link = {"href": f"#{anchors[segment['recording']]}", "data_zoom": f"{start:g} {stop:g}"}
+        name = tag("a", name, **link)
     period = seconds / (stop - start)
     span = (
         f"{start:,.0f}–{stop:,.0f}" if np.isnan(seconds) else f"{start * period:,.1f}–{stop * period:,.1f} s"

@@ -13,33 +13,33 @@ const follow = (state) => {
     : `.state:not(.s${state}) { opacity: var(--dim); } .wash.s${state} { fill-opacity: 0.2; }`;
 };
 const stateOf = (event) => event.target.closest("[data-state]")?.dataset.state ?? null;
+
+// The card of the state that was clicked lies over the lower part of the page.
+const cards = document.getElementById("cards");
 const pin = (state) => {
   pinned = state;
   for (const chip of document.querySelectorAll(".chip")) {
     chip.setAttribute("aria-pressed", String(chip.dataset.state === state));
   }
   follow(state);
+  if (!cards) return;
+  const card = state === null ? null : document.getElementById(`card-${state}`);
+  for (const other of cards.children) other.hidden = other !== card;
+  cards.hidden = card === null;
+  document.body.style.paddingBottom = card ? `${cards.offsetHeight}px` : "";
+  cards.scrollTop = 0;
 };
 document.addEventListener("pointerover", (event) => {
   if (event.pointerType === "mouse") follow(stateOf(event) ?? pinned);
 });
 document.addEventListener("click", (event) => {
+  if (event.target.closest(".close")) return pin(null);
+  if (event.target.closest("a")) return;
   const state = stateOf(event);
-  if (state !== null) pin(state === pinned ? null : state);
+  if (state === null) return;
+  pin(state === pinned ? null : state);
+  // What was clicked stays in sight.
+  const place = event.target.getBoundingClientRect(), top = innerHeight - (cards?.offsetHeight ?? 0);
+  if (!event.target.closest("#cards, nav") && place.bottom > top - 10) scrollBy({ top: place.bottom - 0.7 * top });
 });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") pin(null); });
-
-// A line through all rows of a panel at the time under the pointer.
-for (const panel of document.querySelectorAll(".panel")) {
-  const line = panel.querySelector("line.cursor"), text = panel.querySelector("text.cursor");
-  const { left, right, end, unit } = panel.dataset;
-  panel.addEventListener("pointermove", (event) => {
-    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(panel.getScreenCTM().inverse());
-    const x = Math.min(Math.max(point.x, +left), +right);
-    const time = (x - left) / (right - left) * end;
-    line.setAttribute("x1", x);
-    line.setAttribute("x2", x);
-    text.setAttribute("x", x);
-    text.textContent = unit === "s" ? `${time.toFixed(2)} s` : String(Math.min(Math.floor(time), end - 1));
-  });
-}

@@ -1,0 +1,1 @@
+"""What a finished run has to show: numbers about it, and the arrays and tables of its report."""

@@ -1,0 +1,78 @@
+"""A run in a few numbers, and what to know about them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from svae import application
+from svae.data import Recordings
+from svae.evaluation import score_segmentation
+from svae.states import num_used
+from svae.training.artifact import Fitted
+from svae.training.checkpoint import read_metrics
+
+
+def about_model(fitted: Fitted, recordings: Recordings, folder: Path) -> dict[str, Any]:
+    """How much there is, and how well the model explains it."""
+    return {
+        "recordings": len(recordings),
+        "frames": int(sum(recordings.lengths)),
+        "channels": recordings.num_features,
+        "elbo": _last_bound(training_log(folder)),
+        "score": application.score(fitted, recordings),
+        "ending": fitted.ending,
+    }
+
+
+def about_states(recordings: Recordings, found: list[application.States]) -> dict[str, Any]:
+    """What there is to say about a segmentation, and its agreement with labels where all have some."""
+    return {
+        "states_used": num_used(state_usage(found)),
+        "converged": float(np.mean([x.converged for x in found])),
+        **_scores(recordings, found),
+    }
+
+
+def advice(summary: dict[str, Any]) -> list[str]:
+    """What a user should know before trusting the result."""
+    warnings = []
+    if summary["states_used"] <= 1:
+        warnings.append(
+            "The states have collapsed: one explains everything. Train longer before the states are found "
+            "(pretrain.steps), give typical_duration, or use fewer latent dimensions."
+        )
+    if summary["converged"] < 0.5:
+        warnings.append(
+            f"Inference converged in {summary['converged']:.0%} of the recordings: state probabilities are "
+            "approximate. Raise joint.max_sweeps."
+        )
+    if summary["ending"] == "interrupted":
+        warnings.append("Training was interrupted; svae resume goes on.")
+    return warnings
+
+
+def training_log(folder: Path) -> pd.DataFrame:
+    """The rows of a run's training log; none if there is no log."""
+    return pd.DataFrame(read_metrics(Path(folder) / "metrics.ndjson"))
+
+
+def state_usage(found: list[application.States]) -> np.ndarray:
+    """Each state's share of the frames."""
+    counts = np.bincount(np.concatenate([x.states for x in found]), minlength=found[0].probability.shape[1])
+    return counts / counts.sum()
+
+
+def _last_bound(metrics: pd.DataFrame) -> float | None:
+    if "elbo" not in metrics:
+        return None
+    joint = metrics[(metrics["stage"] == "joint") & metrics["elbo"].notna()]
+    return float(joint["elbo"].iloc[-1]) if len(joint) else None
+
+
+def _scores(recordings: Recordings, found: list[application.States]) -> dict[str, float]:
+    if any(item.labels is None for item in recordings):
+        return {}
+    labels = np.concatenate([item.labels for item in recordings])
+    return score_segmentation(labels, np.concatenate([x.states for x in found]))._asdict()

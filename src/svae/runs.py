@@ -1,0 +1,34 @@
+"""A run folder's results: the model, the segments, a summary and a page to look at."""
+
+from pathlib import Path
+from typing import Any
+
+from svae import application
+from svae.data import Recordings
+from svae.report import write_report
+from svae.results.page import make_page
+from svae.results.page import report_for as report_for
+from svae.results.summary import about_model, about_states, advice
+from svae.segments import write_segments
+from svae.training.artifact import Fitted, save_fitted
+from svae.training.checkpoint import write_json
+
+
+def write_results(
+    fitted: Fitted, recordings: Recordings, folder: Path, title: str, seconds: float
+) -> dict[str, Any]:
+    """Write everything that a user wants to find in the run folder; returns the summary."""
+    folder = Path(folder)
+    save_fitted(fitted, folder / "model")
+    summary = about_model(fitted, recordings, folder) | {"seconds": round(seconds, 1)}
+    if fitted.config.model.graph == "lds":
+        write_json(folder / "summary.json", summary)
+        return summary
+    found = application.segment(fitted, recordings)
+    summary |= about_states(recordings, found)
+    write_segments(application.table(fitted, recordings, found), folder)
+    page = make_page(fitted, recordings, folder, title, summary, found)
+    summary["warnings"] = advice(summary)
+    write_json(folder / "summary.json", summary)
+    write_report(page, folder / "report.html")
+    return summary
