@@ -93,13 +93,14 @@ def test_bridges_fill_a_gap_between_what_was_seen(model):
     seen = jnp.linspace(0, 1, 12)[:, None] * jnp.ones((12, 2))
     observed = (jnp.arange(12) < 4) | (jnp.arange(12) >= 8)
     given = model.potentials(1e4 * seen, jnp.full((12, 2), 1e4), observed)
-    latents, states = jax.jit(lambda key: bridge(model, key, posterior, given, 20))(jax.random.key(1))
+    latents, states = jax.jit(lambda key: bridge(model, posterior, key, given, 20))(jax.random.key(1))
     assert latents.shape == (20, 12, 2)
     assert states.shape == (20, 12)
     assert np.all(np.isfinite(latents))
     assert np.abs(latents - seen[None])[:, observed].max() < 0.1
     assert np.all(np.std(latents[:, 5], axis=0) > 0)
-    again, _ = jax.jit(lambda key: model.complete(key, posterior, given, 20))(jax.random.key(1))
+    parameters = jax.jit(lambda key: model.draw_parameters(key, posterior))(jax.random.key(2))
+    again, _ = jax.jit(lambda key: model.complete(key, parameters, given, 20))(jax.random.key(1))
     assert np.abs(again - seen[None])[:, observed].max() < 0.1
 
 

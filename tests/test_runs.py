@@ -96,8 +96,8 @@ def test_long_recordings_are_cut_around_the_gap(fitted, monkeypatch):
     monkeypatch.setattr(application, "impute", impute)
     recordings = waves((9, 1001))
     fan = fans(fitted, recordings)[0]
-    assert seen == [(500,)]
-    assert (fan.first, fan.start, fan.stop, len(fan.values)) == (375, 475, 525, 250)  # of 1001 frames
+    assert seen == [(250,)]
+    assert (fan.first, fan.start, fan.stop, len(fan.values)) == (437, 487, 512, 125)  # of 1001 frames
     assert fan.recording == "wave 1"
     assert fans(fitted, waves((9, 8))) == []
 

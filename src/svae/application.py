@@ -144,13 +144,19 @@ def _reconstruct(model: SVAE, batch: Batch) -> jax.Array:
 
 
 @eqx.filter_jit
-def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count))
+def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count, parameters))
 
 
 @eqx.filter_jit
-def _generate(model: SVAE, key: PRNGKeyArray, count: int, length: int) -> Draws:
-    return model.generate(key, count, length)
+def _parameters(model: SVAE, key: PRNGKeyArray) -> Any:
+    """A program of its own: it takes as long to compile as all the rest, and serves every length."""
+    return model.draw_parameters(key)
+
+
+@eqx.filter_jit
+def _generate(model: SVAE, key: PRNGKeyArray, count: int, length: int, parameters: Any) -> Draws:
+    return model.generate(key, count, length, parameters)
 
 
 @eqx.filter_jit
@@ -198,8 +204,9 @@ def impute(
     allowed: Sequence[Allowed] | None = None,
 ) -> list[Completion]:
     """Draws of what is missing; what is known stays exactly as it is."""
-    result = []
-    for r, x in _each(fitted, recordings, _impute, jax.random.key(seed), count, allowed=allowed):
+    result, parameter_key = [], jax.random.key(seed)
+    key, parameters = jax.random.fold_in(parameter_key, 1), _parameters(fitted.model, parameter_key)
+    for r, x in _each(fitted, recordings, _impute, key, count, parameters, allowed=allowed):
         missing = np.isnan(r.values)
         values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
         states = None if x.states is None else x.states[:, : len(r)]
@@ -220,7 +227,9 @@ def generate(
         raise ValueError(f"a recording has one frame at least, got {length}")
     nothing = np.full((length, len(fitted.channels)), np.nan)
     if states is None and anchors is None:
-        drawn = _generate(fitted.model, jax.random.key(seed), count, length)
+        key = jax.random.key(seed)
+        parameters = _parameters(fitted.model, key)
+        drawn = _generate(fitted.model, jax.random.fold_in(key, 1), count, length, parameters)
         found = None if drawn.states is None else np.asarray(drawn.states)
         return Completion(fitted.standardizer.undo(np.asarray(drawn.values)), np.isnan(nothing), found)
     for name, given in ("states", states), ("anchors", anchors):

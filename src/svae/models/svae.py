@@ -10,6 +10,7 @@ and of the graphical model. With standard normal latent variables this is the pl
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -104,39 +105,48 @@ class SVAE(Model):
         """Decoded from the posterior mean."""
         return self.likelihood.mean(self.decoder(self.encode(batch).mean))
 
+    def draw_parameters(self, key: PRNGKeyArray) -> Any:
+        """A few draws from q(theta), for `impute` and `generate`."""
+        return self.pgm.draw_parameters(key, self.posterior())
+
     def impute(
         self,
         key: PRNGKeyArray,
         batch: Batch,
         num_samples: int,
-        complete: Callable[..., tuple[Array, Array | None]] = GraphicalModel.complete,
+        parameters: Any = None,
+        complete: Callable[..., tuple[Array, Array | None]] | None = None,
     ) -> Draws:
         """Draw latent variables, decode them, draw data; what is known stays.
 
-        `complete` draws the latent variables: the graphical model's own way, or `svae.pgm.bridge`.
+        `parameters` come from `draw_parameters`. `complete(key, potentials, count, length)` draws the latent
+        variables of one sequence in another way, such as `svae.pgm.bridge`.
         """
-        latent_key, data_key = jax.random.split(key)
-        posterior = self.posterior()
-        one = lambda key, potentials, length: complete(
-            self.pgm, key, posterior, potentials, num_samples, length
-        )
+        parameter_key, latent_key, data_key = jax.random.split(key, 3)
+        if complete is None:
+            drawn = self.draw_parameters(parameter_key) if parameters is None else parameters
+            complete = lambda key, *rest: self.pgm.complete(key, drawn, *rest)
+        one = lambda key, potentials, length: complete(key, potentials, num_samples, length)
         keys = jax.random.split(latent_key, batch.values.shape[0])
-        drawn = jax.vmap(one)(keys, self.potentials(batch), batch.lengths)
-        latents, states = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), drawn)
+        completed = jax.vmap(one)(keys, self.potentials(batch), batch.lengths)
+        latents, states = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), completed)
         values = self.likelihood.sample(data_key, self.decoder(latents))
         return Draws(jnp.where(batch.present[None], batch.values[None], values), latents, states)
 
-    def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
-        """Parameters drawn from q(theta) for each sequence, then latent variables, then data."""
-        natural = self.posterior().natural
+    def generate(
+        self, key: PRNGKeyArray, num_sequences: int, num_steps: int, parameters: Any = None
+    ) -> Draws:
+        """Parameters drawn from q(theta), in turn for each sequence, then latent variables, then data."""
+        parameter_key, latent_key, data_key = jax.random.split(key, 3)
+        drawn = self.draw_parameters(parameter_key) if parameters is None else parameters
+        groups = jax.tree.leaves(drawn)[0].shape[0] if jax.tree.leaves(drawn) else 1
 
-        def one(key):
-            parameter_key, key = jax.random.split(key)
-            parameters = self.pgm.family.sample(parameter_key, natural)
-            return self.pgm.generate(key, parameters, num_steps)
+        def one(key, index):
+            own = jax.tree.map(lambda x: x[index % groups], drawn)
+            return self.pgm.generate(key, own, num_steps)
 
-        latent_key, data_key = jax.random.split(key)
-        latents, *states = jax.vmap(one)(jax.random.split(latent_key, num_sequences))
+        keys = jax.random.split(latent_key, num_sequences)
+        latents, *states = jax.vmap(one)(keys, jnp.arange(num_sequences))
         values = self.likelihood.sample(data_key, self.decoder(latents))
         return Draws(values, latents, self.pgm.frame_states(states[0]) if states else None)
 

@@ -32,7 +32,7 @@ from svae.meanfield import (
     surrogate,
 )
 
-PARAMETER_DRAWS = 4  # groups of completions that share their parameters
+PARAMETER_DRAWS = 4  # that completions and generated sequences share
 
 
 class Inference(NamedTuple):
@@ -130,27 +130,24 @@ class GraphicalModel(eqx.Module):
         kl = local_kl(problem, posterior.stats, solution.posterior)
         return Inference(solution, kl, surrogate(problem, posterior.stats, potentials, solution.posterior))
 
+    def draw_parameters(
+        self, key: PRNGKeyArray, posterior: ParameterPosterior, count: int = PARAMETER_DRAWS
+    ) -> Any:
+        """Draws from q(theta), along a new leading axis."""
+        draw = lambda key: self.family.sample(key, posterior.natural)
+        return jax.vmap(draw)(jax.random.split(key, count))
+
     def complete(
-        self,
-        key: PRNGKeyArray,
-        posterior: ParameterPosterior,
-        potentials: Blocks,
-        count: int,
-        length: Length = None,
+        self, key: PRNGKeyArray, parameters: Any, potentials: Blocks, count: int, length: Length = None
     ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
         """Draws of the continuous variables and of each step's state, however much is missing.
 
-        Parameters are drawn from q(theta), for a few groups of draws.
+        `parameters` are several draws (`draw_parameters`); each has its share of the completions.
         """
-        groups = min(count, PARAMETER_DRAWS)
+        groups = jax.tree.leaves(parameters)[0].shape[0] if jax.tree.leaves(parameters) else 1
         size = -(-count // groups)
-
-        def group(key):
-            parameter_key, key = jax.random.split(key)
-            parameters = self.family.sample(parameter_key, posterior.natural)
-            return self.complete_given(key, parameters, potentials, size, length)
-
-        drawn = jax.lax.map(group, jax.random.split(key, groups))
+        group = lambda x: self.complete_given(x[0], x[1], potentials, size, length)
+        drawn = jax.lax.map(group, (jax.random.split(key, groups), parameters))
         return jax.tree.map(lambda x: x.reshape(groups * size, *x.shape[2:])[:count], drawn)
 
     def complete_given(

@@ -19,8 +19,8 @@ from svae.pgm.slds import SLDS
 
 def bridge(
     model: SLDS | HMM,
-    key: PRNGKeyArray,
     posterior: ParameterPosterior,
+    key: PRNGKeyArray,
     potentials: Blocks,
     count: int,
     length: Length = None,

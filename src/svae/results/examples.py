@@ -11,7 +11,7 @@ from svae.training.artifact import Fitted
 
 FANS = 3  # recordings of which a stretch is hidden
 DRAWS = 50
-LONGEST_GAP = 50
+LONGEST_GAP = 25
 SAMPLES = 4
 LONGEST_SAMPLE = 250
 
