@@ -28,6 +28,7 @@ from svae.arhmm import (
 from svae.arhmm.beginning import group_by_evidence, grouped_runs
 from svae.arhmm.emissions import default_prior, log_evidence, log_normaliser, natural_from_regressions
 from svae.arhmm.fit import _names, lap
+from svae.arhmm.known import with_known_states
 from svae.arhmm.local import SequenceStats, forward_backward, most_likely_path, pad, sequence_stats
 from svae.arhmm.model import global_step, local_step, paths, probabilities, refine, regression_stats
 from svae.arhmm.transitions import Transitions, bound, update
@@ -649,3 +650,27 @@ BAD = [
 def test_errors_say_what_is_wrong(series, num_states, message):
     with pytest.raises(ValueError, match=message):
         fit_arhmm(series, PRIOR, num_states)
+
+
+def test_known_states_come_first_and_take_what_means_the_same():
+    """Two turns and a drift; people know the drift as state 0, one turn as state 1, in the first series."""
+    rng = np.random.default_rng(3)
+    turn = lambda angle: np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    matrices, offsets = [turn(0.4), turn(-0.4), np.eye(2)], [0.0, 0.0, 0.1]
+    truth = np.repeat([0, 1, 2, 1, 0, 2], 40)
+    series = []
+    for _ in range(3):
+        z = np.ones((len(truth), 2))
+        for t in range(1, len(truth)):
+            k = truth[t]
+            z[t] = matrices[k] @ z[t - 1] + offsets[k] + 0.02 * rng.normal(size=2)
+        series.append(z)
+    prior = Prior(default_prior(np.full(2, 0.01)), StickyPrior())
+    found = fit_arhmm(series, prior, 6)
+    names = np.array([1, -1, 0])  # the second turn is not known to anybody
+    unknown = np.full(len(truth), -1)
+    named = with_known_states(prior, found, series, [names[truth], unknown, unknown], 2)
+    for path in paths(pad(series), named.posterior):
+        for k, name in ((0, 1), (2, 0)):
+            assert np.mean(path[truth[1:] == k] == name) > 0.95
+        assert np.mean(path[truth[1:] == 1] >= 2) > 0.95

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ import pytest
 import tensorboardX.proto.event_pb2 as events
 
 from svae.config import Config, override
-from svae.data import Recordings, as_recordings
+from svae.data import Recording, Recordings, as_recordings
 from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
 from svae.pgm import LDS, SLDS, StandardNormal
@@ -323,6 +324,29 @@ def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fi
 def test_other_graphical_models_train_too(graph):
     fitted = fit(waves(), override(Config(), [*TINY, f"model.graph={graph}"]))
     assert all(np.isfinite(x).all() for x in arrays_from_tree(fitted.model).values())
+
+
+def test_labelled_frames_are_held_to_their_labels():
+    data = waves()
+    known = np.full(40, -1)
+    known[10:20], known[25:35] = 2, 0
+    items = tuple(Recording(item.name, item.values, known) for item in data)
+    config = override(Config(), [*TINY, "data.labels=true", "model.num_states=4"])
+    labelled = replace(data, items=items)
+    batch = training_batch(labelled, config)
+    assert batch.allowed.shape == (4, 40, 4)
+    assert np.asarray(batch.allowed).sum(axis=2)[0].tolist() == np.where(known < 0, 4, 1).tolist()
+    fitted = fit(labelled, config)
+    count = fitted.model.pgm.num_states
+    assert 3 <= count <= 4
+    found = eqx.filter_jit(lambda model, batch: model.segment(batch))(
+        fitted.model, batch._replace(allowed=batch.allowed[..., :count])
+    )
+    assert (np.asarray(found.states)[:, known >= 0] == known[known >= 0]).all()
+    with pytest.raises(ValueError, match="the highest here is 2"):
+        training_batch(labelled, override(config, ["model.num_states=2"]))
+    with pytest.raises(ValueError, match="needs a switching model"):
+        training_batch(labelled, override(config, ["model.graph=lds"]))
 
 
 def test_weights_that_do_not_fit_are_refused(fitted, tmp_path):

@@ -55,6 +55,9 @@ class DataSettings(Section):
     standardise: Literal["channel", "global", "none"] = Field(
         "channel", description="Channels to unit variance each, to a common scale, or as they are."
     )
+    labels: bool = Field(
+        False, description="Hold labelled frames to their labels, which are the first states then."
+    )
     held_out: float = Field(
         0.0, ge=0, lt=1, description="Share of the windows that only tell which model is best."
     )

@@ -6,6 +6,7 @@ in the same form.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -60,8 +61,16 @@ class StructuredVAE(BaseEstimator):
         folder: str | Path | None = None,
         watch: Watch | None = None,
     ) -> Self:
-        """Train on recordings; `y` is ignored. With a `folder`, the run is stored there and resumable."""
+        """Train on recordings. With a `folder`, the run is stored there and resumable.
+
+        `y` are states that are known, (time,) for each recording, -1 where they are not: the model's first
+        states are these.
+        """
         recordings = as_recordings(X, rate=rate, channels=channels, lengths=lengths)
+        config = self.config()
+        if y is not None:
+            recordings = _labelled(recordings, y)
+            config = override(config, ["data.labels=true"])
         history: list[Record] = []
 
         def note(record: Record) -> None:
@@ -70,7 +79,7 @@ class StructuredVAE(BaseEstimator):
                 watch(record)
 
         where = None if folder is None else Path(folder)
-        self._take(fit_model(recordings, self.config(), where, note))
+        self._take(fit_model(recordings, config, where, note))
         self.history_ = pd.DataFrame(history)
         return self
 
@@ -315,6 +324,17 @@ def _text(value: Any) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _labelled(recordings: Recordings, y: Any) -> Recordings:
+    """With known states as labels."""
+    single = isinstance(y, np.ndarray) and y.ndim == 1
+    given = [y] if single else list(y.values() if isinstance(y, dict) else y)
+    if len(given) != len(recordings):
+        raise ValueError(f"y has known states of {len(given)} recordings, and there are {len(recordings)}")
+    together = zip(recordings, given, strict=True)
+    items = tuple(Recording(item.name, item.values, np.asarray(states)) for item, states in together)
+    return replace(recordings, items=items, label_names=None)
 
 
 def _allowed(fitted: Fitted, item: Recording, states: np.ndarray, without: Sequence[int]) -> np.ndarray:

@@ -7,6 +7,7 @@ from svae.arhmm.emissions import posterior as posterior
 from svae.arhmm.emissions import stats_from_flat as stats_from_flat
 from svae.arhmm.fit import Effort as Effort
 from svae.arhmm.fit import fit_arhmm as fit_arhmm
+from svae.arhmm.known import with_known_states as with_known_states
 from svae.arhmm.model import Fit as Fit
 from svae.arhmm.model import Prior as Prior
 from svae.arhmm.persistence import persistence_for_duration as persistence_for_duration

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svae.config import Config, write_config
-from svae.data import Recordings, Standardizer, windows
+from svae.data import Recordings, Standardizer, Windows, windows
 from svae.durations import frames_from_duration
 from svae.models import SVAE, Batch, with_graph
 from svae.training.artifact import Fitted
@@ -60,7 +60,30 @@ def training_batch(recordings: Recordings, config: Config) -> Batch:
     if config.data.window is not None:
         size = max(2, round(frames_from_duration(config.data.window, recordings.rate, "data.window")))
     cut = windows(recordings, min(size, max(recordings.lengths)))
-    return Batch(jnp.asarray(cut.values, jnp.float32), jnp.asarray(cut.lengths, jnp.int32))
+    batch = Batch(jnp.asarray(cut.values, jnp.float32), jnp.asarray(cut.lengths, jnp.int32))
+    if not config.data.labels:
+        return batch
+    return batch._replace(allowed=jnp.asarray(_allowed_by_labels(recordings, cut, config)))
+
+
+def _allowed_by_labels(recordings: Recordings, cut: Windows, config: Config) -> np.ndarray:
+    """Which states each frame of each window may have: that of its label, or any if it has none."""
+    count = config.model.num_states
+    if config.model.graph != "slds":
+        raise ValueError(f"data.labels needs a switching model, and model.graph is {config.model.graph}")
+    none = lambda item: np.full(len(item), -1)
+    labels = [none(item) if item.labels is None else np.asarray(item.labels) for item in recordings]
+    highest = max(int(x.max(initial=-1)) for x in labels)
+    if not 0 <= highest < count:
+        raise ValueError(
+            f"data.labels needs labels from 0 to model.num_states - 1 = {count - 1}, -1 for none; the "
+            f"highest here is {highest}"
+        )
+    allowed = np.ones((len(cut), cut.values.shape[1], count), bool)
+    for window, (number, start, length) in enumerate(zip(cut.recording, cut.start, cut.lengths, strict=True)):
+        own = labels[number][start : start + length, None]
+        allowed[window, :length] = (own < 0) | (own == np.arange(count))
+    return allowed
 
 
 def split(data: Batch, config: Config) -> tuple[Batch, Batch | None]:
@@ -122,10 +145,13 @@ class _Fit:
         return self._train(PRETRAIN, model, pieces, held_out, rates, plan)
 
     def _joint(self, model: SVAE) -> tuple[SVAE, str]:
+        """States without data are gone by now, and known ones are the first."""
         settings = self.config.joint
         rates = Rates(settings.network_rate, settings.noise_rate, settings.graph_rate)
         plan = Plan(settings.steps, self.config.batch_size, self.config.chunk, settings.patience)
-        return self._train(JOINT, model, self.data, self.held_out, rates, plan)
+        states = getattr(model.pgm, "num_states", None)
+        fewer = lambda x: x if x is None or x.allowed is None else x._replace(allowed=x.allowed[..., :states])
+        return self._train(JOINT, model, fewer(self.data), fewer(self.held_out), rates, plan)
 
     def _train(
         self, stage: str, model: SVAE, data: Batch, held_out: Batch | None, rates: Rates, plan: Plan
@@ -188,7 +214,7 @@ def _some(data: Batch, count: int, seed: int) -> Batch:
 
 
 def _take(data: Batch, which: np.ndarray) -> Batch:
-    return Batch(data.values[which], data.lengths[which])
+    return jax.tree.map(lambda x: x[which], data)
 
 
 def _now_and_then(keep: Callable, seconds: float, last: int) -> Callable[[TrainState], None]:

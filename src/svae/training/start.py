@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
 from svae import arhmm
 from svae.config import Config
@@ -24,6 +24,7 @@ from svae.training.initialise import (
     parameters_from_arhmm,
     regression_prior,
     standard_prior,
+    transition_prior,
 )
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
@@ -92,8 +93,20 @@ def find_start(
         graph = replace(graph, stay=stay)
     report = lambda lap, fit: note({"lap": lap, "elbo": fit.elbo, "states": fit.posterior.num_states})
     fit = fit_dynamics(graph, series, seed, effort, report)
+    if data.allowed is not None:
+        fit = _with_labels(graph, fit, series, np.asarray(data.allowed))
     if isinstance(graph, SLDS):  # from here on, states that the data do not ask for would only cost time
         prior = prior._replace(num_states=fit.posterior.num_states)
         graph = graph_for(config, prior)
         assert isinstance(graph, SLDS)
     return Start(prior, parameters_from_arhmm(graph, fit, series, weight))
+
+
+def _with_labels(
+    graph: SLDS | LDS, fit: arhmm.Fit, series: list[np.ndarray], allowed: Bool[np.ndarray, "batch time k"]
+) -> arhmm.Fit:
+    """Labelled frames in the states that their labels name, which come first."""
+    given = np.where(allowed.all(axis=2), -1, allowed.argmax(axis=2))
+    known = [states[: len(z)] for states, z in zip(given, series, strict=True)]
+    prior = arhmm.Prior(regression_prior(graph), transition_prior(graph))
+    return arhmm.with_known_states(prior, fit, series, known, int(given.max()) + 1)

@@ -100,7 +100,7 @@ def next_batch(
     order_key, noise_key = jax.random.split(key)
     which = batch_indices(order_key, state.step, data.values.shape[0], batch_size)
     noise_key = jax.random.fold_in(jax.random.fold_in(noise_key, state.failures), state.step)
-    return which, Batch(data.values[which], data.lengths[which]), noise_key
+    return which, jax.tree.map(lambda x: x[which], data), noise_key
 
 
 def loss(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> tuple[Float[Array, ""], Bound]:
