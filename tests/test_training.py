@@ -20,12 +20,12 @@ import pytest
 import tensorboardX.proto.event_pb2 as events
 
 from svae.config import Config, override
-from svae.data import Recording, Recordings, as_recordings
+from svae.data import DataError, Recording, Recordings, as_recordings
 from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
 from svae.pgm import LDS, SLDS, StandardNormal
 from svae.training.artifact import load_fitted, save_fitted
-from svae.training.build import GraphPrior, untrained
+from svae.training.build import GraphPrior, require_possible, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
 from svae.training.initialise import encoded_paths, fit_dynamics, parameters_from_arhmm
 from svae.training.loop import Plan, TrainingError, train
@@ -347,6 +347,21 @@ def test_labelled_frames_are_held_to_their_labels():
         training_batch(labelled, override(config, ["model.num_states=2"]))
     with pytest.raises(ValueError, match="needs a switching model"):
         training_batch(labelled, override(config, ["model.graph=lds"]))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "good", "bad"),
+    [("gamma", 0.5, -1.0), ("bernoulli", 1.0, 0.5), ("poisson", 3.0, 2.5), ("categorical", 2.0, 4.0)],
+)
+def test_data_that_a_likelihood_cannot_have_are_named(likelihood, good, bad, tmp_path):
+    changes = [f"model.likelihood={likelihood}", "model.num_classes=4"]
+    config = override(Config(), changes)
+    values = np.full((20, 3), good)
+    require_possible(as_recordings({"fine": values}), config)
+    values[7, 1] = bad
+    with pytest.raises(DataError, match=rf"strange.*{likelihood}.*frame 7 of channel 'channel_1' is {bad:g}"):
+        fit(as_recordings({"strange": values}), config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # nothing to resume, nothing in the way of another try
 
 
 def test_weights_that_do_not_fit_are_refused(fitted, tmp_path):

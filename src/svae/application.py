@@ -196,6 +196,11 @@ def reconstruct(fitted: Fitted, recordings: Recordings) -> list[Float[ndarray, "
     return [fitted.standardizer.undo(x[: len(r)]) for r, x in found]
 
 
+def _require_draws(count: int) -> None:
+    if count < 1:
+        raise ValueError(f"the number of draws is one at least, got {count}")
+
+
 def impute(
     fitted: Fitted,
     recordings: Recordings,
@@ -204,6 +209,7 @@ def impute(
     allowed: Sequence[Allowed] | None = None,
 ) -> list[Completion]:
     """Draws of what is missing; what is known stays exactly as it is."""
+    _require_draws(count)
     result, parameter_key = [], jax.random.key(seed)
     key, parameters = jax.random.fold_in(parameter_key, 1), _parameters(fitted.model, parameter_key)
     for r, x in _each(fitted, recordings, _impute, key, count, parameters, allowed=allowed):
@@ -223,6 +229,7 @@ def generate(
     anchors: Float[ndarray, "time features"] | None = None,
 ) -> Completion:
     """New recordings; through given `states` (-1: any) and given frames (`anchors`, NaN elsewhere)."""
+    _require_draws(count)
     if length < 1:
         raise ValueError(f"a recording has one frame at least, got {length}")
     nothing = np.full((length, len(fitted.channels)), np.nan)

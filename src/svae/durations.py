@@ -17,7 +17,9 @@ def frames_from_duration(duration: str | float | int, rate: float | None, name: 
         value = float(match.group(1))
         if unit in UNITS:
             if rate is None:
-                raise ValueError(f"{name} is in {unit}, but the sampling rate is unknown: give rate=")
+                raise ValueError(
+                    f"{name} is in {unit}, but the sampling rate is unknown: give it (rate=, or --rate)"
+                )
             value *= UNITS[unit] * rate
     else:
         value = float(duration)

@@ -27,7 +27,7 @@ def write_results(
     found = application.segment(fitted, recordings)
     summary |= about_states(recordings, found)
     write_segments(application.table(fitted, recordings, found), folder)
-    page = make_page(fitted, recordings, folder, title, summary, found)
+    page = make_page(fitted, recordings, folder, title, dict(summary), found)
     summary["warnings"] = advice(summary)
     write_json(folder / "summary.json", summary)
     write_report(page, folder / "report.html")

@@ -58,4 +58,4 @@ def load_model(path: Path) -> "Fitted":
     """The model of a run folder, or one that was saved by itself."""
     from svae.training.artifact import load_fitted
 
-    return load_fitted(path / "model" if (path / "model").is_dir() else path)
+    return load_fitted(path)

@@ -58,7 +58,7 @@ def report(
     ] = None,
     rate: Rate = None,
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Page to write. [default: RUN/report.html]")
+        Path | None, typer.Option(dir_okay=False, help="Page to write.", show_default="RUN/report.html")
     ] = None,
 ) -> None:
     """Write the report page of a run again, or one of other recordings seen by its model."""

@@ -46,7 +46,9 @@ def demo(
 @app.command()
 def fit(
     data: Source,
-    out: Annotated[Path | None, typer.Option(help="Run folder. [default: runs/<name of the data>]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder.", show_default="runs/<name of the data>")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Settings as TOML.")
     ] = None,
@@ -86,7 +88,7 @@ def resume(
         run(load_config(folder / "config.toml"), folder, logs=log)
 
 
-def _forgetrun(folder: Path) -> None:
+def _forget_run(folder: Path) -> None:
     """Remove what a run wrote, and nothing else that may be in its folder."""
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)
@@ -108,12 +110,13 @@ def run(settings: Any, folder: Path, anew: bool = False, logs: list[str] | None 
         raise ValueError(f"the settings of {folder} do not say where the data are: data.path is missing")
     recordings = load(settings.data.path, rate=settings.data.rate)
     if anew and (folder / "config.toml").exists():  # not before the data are known to be good
-        _forgetrun(folder)
+        _forget_run(folder)
     others = [sink(name, folder, settings.model_dump(mode="json")) for name in logs or []]
     with TrainingProgress() as progress:
         fitted = fit_model(recordings, settings, folder, together(progress, *others))
     name = Path(settings.data.path).stem
-    summary = write_results(fitted, recordings, folder, name, time.monotonic() - started)
+    with progress.console.status("applying the model to all recordings, and drawing the report"):
+        summary = write_results(fitted, recordings, folder, name, time.monotonic() - started)
     show(summary)
     typer.echo(f"\nwritten to {folder}: " + ", ".join(sorted(x.name for x in folder.iterdir())))
     if fitted.ending == "interrupted":

@@ -46,7 +46,7 @@ def advice(summary: dict[str, Any]) -> list[str]:
     if summary["converged"] < 0.5:
         warnings.append(
             f"Inference converged in {summary['converged']:.0%} of the recordings: state probabilities are "
-            "approximate. Raise joint.max_sweeps."
+            "approximate where it did not."
         )
     if summary["ending"] == "interrupted":
         warnings.append("Training was interrupted; svae resume goes on.")

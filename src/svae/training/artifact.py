@@ -50,10 +50,12 @@ def save_fitted(fitted: Fitted, folder: Path) -> Path:
 
 
 def load_fitted(folder: Path) -> Fitted:
-    """The model in a folder that `save_fitted` wrote."""
+    """The model in a folder that `save_fitted` or a run wrote."""
     from safetensors.numpy import load_file
 
-    path = Path(folder) / "model.json"
+    folder = Path(folder)
+    folder = folder / "model" if (folder / "model" / "model.json").exists() else folder
+    path = folder / "model.json"
     if not path.exists():
         raise FileNotFoundError(f"there is no model in {folder}: {path.name} is missing")
     card = json.loads(path.read_text(encoding="utf-8"))

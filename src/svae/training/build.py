@@ -3,8 +3,11 @@
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from svae.config import Config
+from svae.data import DataError, Recordings
+from svae.durations import frames_from_duration
 from svae.expfam import BIASED, PLAIN, UNBIASED
 from svae.meanfield import CoordinateAscent
 from svae.models import SVAE, make_svae
@@ -46,6 +49,34 @@ def likelihood_for(config: Config, num_features: int) -> Likelihood:
             raise ValueError("a categorical likelihood needs model.num_classes")
         return Categorical(config.model.num_classes)
     return {"gamma": Gamma, "bernoulli": Bernoulli, "poisson": Poisson}[name]()
+
+
+def require_possible(recordings: Recordings, config: Config) -> None:
+    """Data and settings must go together; better to know before hours of training than after."""
+    likelihood_for(config, recordings.num_features)
+    if config.model.typical_duration is not None:
+        frames_from_duration(config.model.typical_duration, recordings.rate, "model.typical_duration")
+    name, classes = config.model.likelihood, config.model.num_classes
+    whole = lambda x: x == np.round(x)
+    domains = {
+        "gamma": ("not negative", lambda x: x >= 0),
+        "bernoulli": ("0 or 1", lambda x: (x == 0) | (x == 1)),
+        "poisson": ("counts: whole and not negative", lambda x: whole(x) & (x >= 0)),
+        "categorical": (f"classes: 0 to {(classes or 0) - 1}", lambda x: whole(x) & (x >= 0) & (x < classes)),
+    }
+    if name not in domains:
+        return
+    wanted, good = domains[name]
+    for item in recordings:
+        bad = np.argwhere(~np.isnan(item.values) & ~good(item.values))
+        if len(bad):
+            frame, column = bad[0]
+            value, channel = item.values[frame, column], recordings.channels[column]
+            raise DataError(
+                f"a {name} likelihood needs numbers that are {wanted}; frame {frame} of channel '{channel}' "
+                f"is {value:g}. Choose another model.likelihood",
+                recording=item.name,
+            )
 
 
 def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:

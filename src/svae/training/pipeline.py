@@ -14,7 +14,7 @@ from svae.data import Recordings, Standardizer, Windows, windows
 from svae.durations import frames_from_duration
 from svae.models import SVAE, Batch, with_graph
 from svae.training.artifact import Fitted
-from svae.training.build import GraphPrior, graph_for, untrained
+from svae.training.build import GraphPrior, graph_for, require_possible, untrained
 from svae.training.checkpoint import Checkpoints, MetricsFile
 from svae.training.loop import Plan, Record, Watch, train
 from svae.training.stages import (
@@ -41,10 +41,11 @@ def fit(
 ) -> Fitted:
     """Train on recordings. With a `folder`, settings, metrics and checkpoints go there, and a second call
     with the same arguments goes on where the first one stopped."""
-    if folder is not None:
-        write_config(config, folder / "config.toml")
+    require_possible(recordings, config)
     standardizer = standardizer_for(recordings, config)
     data, held_out = split(training_batch(recordings.map(standardizer.apply), config), config)
+    if folder is not None:  # not before data and settings are known to go together
+        write_config(config, folder / "config.toml")
     return _Fit(recordings, config, folder, watch, checkpoint_seconds, standardizer, data, held_out).run()
 
 
