@@ -21,7 +21,6 @@ initialised and for one fitted to the data:
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from svae.bench.rows import command_line
 from svae.bench.timing import machine
 from svae.chains import DiscreteChainTerms
 from svae.expfam import GaussianParameters, LinearGaussian, Terms, add
@@ -580,7 +580,7 @@ def main(arguments: list[str]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     setting, began = choose_setting(options), time.perf_counter()
     report = summarise(setting, run(setting))
-    command = shlex.join(["python", "benchmarks/gradient_error.py", *arguments])
+    command = command_line("gradient_error", arguments)
     report = {"command": command, "seconds": round(time.perf_counter() - began, 1), **report}
     print(table(report))
     out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")

@@ -9,8 +9,6 @@ one, with its first and last frames given.
 """
 
 import argparse
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from svae import application
-from svae.bench.rows import Row, line, write
+from svae.bench.rows import Row, command_line, line, write
 from svae.completion import Completion
 from svae.config import override
 from svae.data import Recordings, load
@@ -178,8 +176,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     mocap6(given.draws, given.set, say)
     from_states(fitted, max(given.sequences // 10, 2), say)
     toy(fitted, given.draws, given.sequences, say)
-    words = sys.argv[1:] if arguments is None else arguments
-    write(rows, given.out, shlex.join(["python", "benchmarks/imputation.py", *words]))
+    write(rows, given.out, command_line("imputation", arguments))
     return rows
 
 

@@ -23,7 +23,6 @@ whose decoder is far from linear.
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -39,6 +38,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from svae.bench.rows import command_line
 from svae.bench.timing import machine
 from svae.config import make_config
 from svae.data import load
@@ -316,7 +316,7 @@ def main(arguments: list[str]) -> None:
     given = {name: value for name in ("seeds", "steps") if (value := getattr(options, name)) is not None}
     setting, began = (QUICK if options.quick else FULL)._replace(**given), time.perf_counter()
     report = summarise(setting, run(setting))
-    command = shlex.join(["python", "benchmarks/natural_gradients.py", *arguments])
+    command = command_line("natural_gradients", arguments)
     report = {"command": command, "seconds": round(time.perf_counter() - began, 1), **report}
     print(table(report))
     out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")

@@ -8,8 +8,6 @@ best of several restarts by likelihood, a sticky prior). Scores are those of all
 """
 
 import argparse
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +18,13 @@ import numpy as np
 from svae import application, arhmm
 from svae.arhmm.local import pad
 from svae.arhmm.model import paths
-from svae.bench.rows import Row, line, table, write
+from svae.bench.rows import Row, command_line, line, table, write
 from svae.config import Config, override
 from svae.data import Recordings, load
 from svae.evaluation import score_segmentation
+from svae.pgm import SLDS
 from svae.presets import settings_for
-from svae.training.artifact import Fitted
+from svae.training.build import graph_for
 from svae.training.initialise import encoded_paths, fit_dynamics
 from svae.training.pipeline import fit, standardizer_for, training_batch
 
@@ -37,10 +36,10 @@ ITERATIONS = 100  # of EM
 States = list[np.ndarray]
 
 
-def whole_model(recordings: Recordings, config: Config) -> tuple[Fitted, States]:
+def whole_model(recordings: Recordings, config: Config) -> States:
     """All three stages."""
     fitted = fit(recordings, config)
-    return fitted, [found.states for found in application.segment(fitted, recordings)]
+    return [found.states for found in application.segment(fitted, recordings)]
 
 
 def second_stage(recordings: Recordings, config: Config) -> States:
@@ -50,7 +49,10 @@ def second_stage(recordings: Recordings, config: Config) -> States:
     series = encoded_paths(fitted.model, data)
     settings = config.dynamics
     effort = arhmm.Effort(settings.laps, restarts=settings.restarts)
-    found = fit_dynamics(fitted.model.pgm, series, config.seed, effort)
+    # From all states that the model began with, not from those that it kept
+    graph = graph_for(config, fitted.prior._replace(num_states=None))
+    assert isinstance(graph, SLDS)
+    found = fit_dynamics(graph, series, config.seed, effort)
     found_paths = paths(pad(series), found.posterior)
     return [np.concatenate([path[:1], path]) for path in found_paths]  # the first frame has no transition
 
@@ -98,7 +100,7 @@ def compare(seeds: int, changes: list[str], restarts: int, say: Callable[[str], 
     for seed in range(seeds):
         config = override(settings_for("mocap6"), [*changes, f"seed={seed}"])
         methods: dict[str, Callable[[], States]] = {
-            "SVAE-SLDS": lambda: whole_model(recordings, config)[1],
+            "SVAE-SLDS": lambda: whole_model(recordings, config),
             "its AR-HMM stage": lambda: second_stage(recordings, config),
         }
         if restarts > 0:
@@ -121,9 +123,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     given = parser.parse_args(arguments)
     rows = compare(given.seeds, given.set, given.restarts, lambda text: print(text, flush=True))
     print(table(rows, "method", (*SCORES, "segments", "seconds")))
-    words = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "benchmarks/segmentation.py", *words])
-    write(rows, given.out, command)
+    write(rows, given.out, command_line("segmentation", arguments))
     return rows
 
 

@@ -5,14 +5,12 @@ lags, prints a table and writes all numbers.
 """
 
 import argparse
-import shlex
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from svae.bench.rows import Row, line, write
+from svae.bench.rows import Row, command_line, line, write
 from svae.data.synthetic import laplacian
 from svae.streaming import Stream, agreement
 from svae.training.artifact import Fitted, load_fitted
@@ -50,8 +48,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     for lag in LAGS:
         rows.append(measure(fitted, lag, given.sequences))
         print(line(rows[-1]), flush=True)
-    words = sys.argv[1:] if arguments is None else arguments
-    write(rows, given.out, shlex.join(["python", "benchmarks/streaming.py", *words]))
+    write(rows, given.out, command_line("streaming", arguments))
     return rows
 
 

@@ -10,8 +10,6 @@ use, and how well they tell the four dynamics apart.
 """
 
 import argparse
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from svae import application
-from svae.bench.rows import Row, line, table, write
+from svae.bench.rows import Row, command_line, line, table, write
 from svae.config import Config, override
 from svae.data import load
 from svae.evaluation import score_segmentation
@@ -90,9 +88,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     say = lambda text: print(text, flush=True)
     rows = compare(given.seeds, given.sequences, given.steps, given.set, given.only, say)
     print(table(rows, "way", ("bound", "states", "accuracy", "seconds")))
-    words = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "benchmarks/toy_training.py", *words])
-    write(rows, given.out, command)
+    write(rows, given.out, command_line("toy_training", arguments))
     return rows
 
 

@@ -1,5 +1,11 @@
 """Random problems, and comparisons, that several tests use."""
 
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +13,26 @@ from jax.flatten_util import ravel_pytree
 
 from svae.chains import DiscreteChainTerms, GaussianChainTerms
 from svae.expfam import linearize, propagate
+
+
+@contextmanager
+def users_rules(rank_promotion: str = "allow") -> Iterator[None]:
+    """JAX as it is outside these tests: single precision, and its own rules for mixing types and ranks."""
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion(rank_promotion),
+    ):
+        yield
+
+
+def benchmark(name: str) -> ModuleType:
+    """A script of the folder `benchmarks`, as a module."""
+    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def tree_close(actual, expected, rtol=1e-9, atol=1e-9):

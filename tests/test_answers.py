@@ -4,12 +4,12 @@ import dataclasses
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from helpers import users_rules
 from svae import application
 from svae.answers import read_states
 from svae.cli import app
@@ -29,7 +29,7 @@ SMALL = "model.hidden=[8]", "model.num_states=3", "model.latent_dim=2"
 
 @pytest.fixture(autouse=True)
 def as_users_run():
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         yield
 
 
@@ -66,13 +66,13 @@ def waves() -> Recordings:
 
 @pytest.fixture(scope="module")
 def slds():
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         return fitted_model("slds")
 
 
 @pytest.fixture(scope="module")
 def lds():
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         return fitted_model("lds")
 
 

@@ -1,17 +1,14 @@
 """The benchmark scripts at a size that shows nothing but that they work."""
 
-import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
+from helpers import benchmark, users_rules
 from svae.data import Recording, Recordings, load
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 TINY = (
     "pretrain.steps=4",
     "joint.steps=2",
@@ -25,15 +22,8 @@ TINY = (
 
 @pytest.fixture(autouse=True)
 def as_users_run():
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         yield
-
-
-def script(name: str):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def tiny(*names: str) -> list[str]:
@@ -47,7 +37,7 @@ def beginnings(recordings: Recordings, frames: int = 60) -> Recordings:
 
 
 def test_segmentation_compares_three_methods(tmp_path, monkeypatch):
-    module, path = script("segmentation"), tmp_path / "rows.json"
+    module, path = benchmark("segmentation"), tmp_path / "rows.json"
     monkeypatch.setattr(module, "ITERATIONS", 2)
     monkeypatch.setattr(module, "DYNAMAX_STATES", 2)  # more would have no finite likelihood
     monkeypatch.setattr(module, "load", lambda name: beginnings(load(name)))
@@ -59,7 +49,7 @@ def test_segmentation_compares_three_methods(tmp_path, monkeypatch):
 
 
 def test_toy_training_compares_ways_with_equal_steps(tmp_path):
-    module, path = script("toy_training"), tmp_path / "rows.json"
+    module, path = benchmark("toy_training"), tmp_path / "rows.json"
     for way in module.ways(100).values():
         assert sum(int(change.split("=")[1]) for change in way if "steps" in change) == 100
     size = ["--seeds", "1", "--sequences", "3", "--steps", "4", "--only", "three stages", "--out", str(path)]
@@ -70,7 +60,7 @@ def test_toy_training_compares_ways_with_equal_steps(tmp_path):
 
 
 def test_imputation_measures_what_it_says():
-    module = script("imputation")
+    module = benchmark("imputation")
     truth = np.zeros((100, 2))
     truth[::2] = 1.0  # every real step has size one
     values = np.repeat(truth[None], 2, axis=0)

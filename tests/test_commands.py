@@ -4,13 +4,13 @@ import importlib.metadata
 import io
 import json
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from helpers import users_rules
 from svae import doctor
 from svae.cli import app, training
 from svae.config import ModelSettings
@@ -56,7 +56,7 @@ def data(tmp_path):
 @pytest.fixture
 def as_users_run():
     """JAX as it is outside these tests."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         yield
 
 

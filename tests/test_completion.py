@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
+from helpers import users_rules
 from svae.completion import Completion
 from svae.expfam import GaussianParameters, parameter_posterior
 from svae.models import Batch, make_svae
@@ -107,7 +108,7 @@ def test_bridges_fill_a_gap_between_what_was_seen(model):
 @pytest.fixture
 def small():
     """As users run it, in single precision."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+    with users_rules("raise"):
         yield small_model()
 
 

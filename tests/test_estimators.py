@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import svae
+from helpers import users_rules
 from svae.application import padded_length
 from svae.data import DataError, load
 from svae.models import Batch
@@ -18,7 +19,7 @@ TINY = {"model.hidden": "[8]", "dynamics.laps": 2, "chunk": 2}
 @pytest.fixture(autouse=True)
 def as_users_run():
     """Single precision, and JAX's own rules for mixing types."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         yield
 
 
@@ -29,7 +30,7 @@ def waves(count: int = 3, length: int = 40) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fitted():
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with users_rules():
         model = svae.SwitchingSVAE(3, 2, pretrain_steps=4, joint_steps=2, settings=TINY, random_state=0)
         return model.fit(waves(), rate=10.0)
 

@@ -1,7 +1,6 @@
 """Feature networks: what they are, against counts and numpy; what they learn; that none is mixed up."""
 
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 
 import equinox as eqx
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers import users_rules
 from svae.data import DataError, Recording, Recordings
 from svae.features import (
     EfficientNet,
@@ -51,13 +51,6 @@ def toy(count=96, seed=0):
     values[labels == 0, :, 0] += 2 * np.sin(0.5 * steps + phase)[labels == 0]
     values[labels == 1, :, 1] += 2 * np.sin(2.0 * steps + phase)[labels == 1]
     return values.astype(np.float32) * np.array([1, 10, 100], np.float32) + np.float32(5), labels
-
-
-@contextmanager
-def users_rules():
-    """JAX as it is outside these tests: optax mixes types."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
 
 
 @pytest.fixture

@@ -1,27 +1,20 @@
 """The study of gradient errors: its arithmetic, and what it must show."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import relative_error
+from helpers import benchmark, relative_error
 from svae.meanfield import CoordinateAscent
 from svae.pgm import SLDS
-
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gradient_error.py"
 
 
 @pytest.fixture(scope="module")
 def study():
-    spec = importlib.util.spec_from_file_location("gradient_error", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("gradient_error")
 
 
 @pytest.fixture

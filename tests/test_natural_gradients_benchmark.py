@@ -1,28 +1,22 @@
 """The study of natural gradients: its arithmetic, and what it must show."""
 
-import importlib.util
 import json
-from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "natural_gradients.py"
+from helpers import benchmark, users_rules
 
 
 @pytest.fixture(scope="module")
 def study():
-    spec = importlib.util.spec_from_file_location("natural_gradients", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("natural_gradients")
 
 
 def test_study(study, tmp_path, capsys, monkeypatch):
     """One test, and without Adam, because compiling takes most of its time."""
     monkeypatch.delitem(study.METHODS, "Adam")
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+    with users_rules("raise"):
         study.main(["--quick", "--out", str(tmp_path / "figure")])
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     report = json.loads((tmp_path / "figure.json").read_text())

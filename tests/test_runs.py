@@ -1,13 +1,12 @@
 """What is written about a run: a page with all that the model can show, and a summary with advice."""
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
+from helpers import users_rules
 from svae import application
 from svae.completion import Completion
 from svae.config import Config, override, write_config
@@ -20,13 +19,6 @@ from svae.training.artifact import Fitted
 from svae.training.build import GraphPrior, untrained
 
 TINY = ["model.num_states=3", "model.latent_dim=2", "model.hidden=[4]", "model.linear=true"]
-
-
-@contextmanager
-def users_rules():
-    """Single precision, and JAX's own rules for mixing types."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ import optax
 import pytest
 import tensorboardX.proto.event_pb2 as events
 
+from helpers import users_rules
 from svae.config import Config, override
 from svae.data import DataError, Recording, Recordings, as_recordings
 from svae.models import Batch, make_svae
@@ -54,22 +54,15 @@ TINY = [
 ]
 
 
-@contextmanager
-def users_rules():
-    """Single precision, and JAX's own rules for mixing types."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.fixture(autouse=True)
 def as_users_run():
-    with users_rules():
+    with users_rules("raise"):
         yield
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    with users_rules():
+    with users_rules("raise"):
         return fit(waves(), override(Config(), TINY))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from svae import application
-from svae.data import Recording, Recordings
+from svae.data import Recordings
 from svae.evaluation import (
     average_draw_scores,
     boundary_f1,
@@ -72,8 +72,7 @@ def hide(recordings: Recordings, place: Any) -> Recordings:
         values[place(len(values))] = np.nan
         return values
 
-    items = tuple(Recording(item.name, without(item.values)) for item in recordings)
-    return dataclasses.replace(recordings, items=items)
+    return recordings.map(without)
 
 
 def filled(

@@ -1,6 +1,8 @@
 """Results as rows: one for each method and seed."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,13 @@ def table(rows: list[Row], by: str, columns: tuple[str, ...]) -> str:
         cells = [f"{np.mean(x):.3g} ({min(x):.3g} to {max(x):.3g})" for x in values]
         lines.append(f"{name:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
     return "\n".join(lines)
+
+
+def command_line(script: str, arguments: list[str] | None) -> str:
+    """The command that runs a benchmark script; without `arguments`, with those of this process."""
+    return shlex.join(
+        ["python", f"benchmarks/{script}.py", *(sys.argv[1:] if arguments is None else arguments)]
+    )
 
 
 def write(rows: list[Row], path: Path, command: str) -> None:

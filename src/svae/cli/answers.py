@@ -1,7 +1,7 @@
 """Commands that ask a trained model: segment, impute, forecast, sample, evaluate."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,7 +56,6 @@ def impute(
     """Fill what is missing with several plausible values, and say by which states they differ."""
     with plainly():
         from svae import application
-        from svae.answers import write_completions
         from svae.data import load
 
         fitted = load_model(model)
@@ -65,10 +64,9 @@ def impute(
         gaps = sum(len(completion.gaps()) for completion in found)
         if gaps == 0:
             typer.secho("note: nothing is missing in these recordings", fg="yellow", err=True)
-        paths = write_completions(recordings.names, found, fitted.channels, out)
         typer.echo(f"{gaps} gaps in {len(recordings)} recordings, {num_samples} draws of each")
         _tell_paths(recordings.names, found)
-        typer.echo("written " + ", ".join(map(str, paths)))
+        _write(recordings.names, found, fitted, out)
 
 
 @app.command()
@@ -84,7 +82,6 @@ def forecast(
     """Continue recordings beyond their ends, several times each."""
     with plainly():
         from svae import application
-        from svae.answers import write_completions
         from svae.data import load
         from svae.durations import frames_from_duration
 
@@ -92,10 +89,17 @@ def forecast(
         recordings = load(data, rate=rate)
         frames = max(1, round(frames_from_duration(horizon, recordings.rate or fitted.rate, "--horizon")))
         found = application.forecast(fitted, recordings, frames, num_samples, seed)
-        paths = write_completions(recordings.names, found, fitted.channels, out)
         typer.echo(f"{frames} frames after each of {len(recordings)} recordings, {num_samples} draws of each")
         _tell_paths(recordings.names, found)
-        typer.echo("written " + ", ".join(map(str, paths)))
+        _write(recordings.names, found, fitted, out)
+
+
+def _write(names: tuple[str, ...], found: list, fitted: Any, out: Path) -> None:
+    """All draws, their mean and their paths, as files."""
+    from svae.answers import write_completions
+
+    paths = write_completions(names, found, fitted.channels, out)
+    typer.echo("written " + ", ".join(map(str, paths)))
 
 
 def _tell_paths(names: tuple[str, ...], found: list) -> None:
@@ -128,7 +132,7 @@ def sample(
     """Generate new recordings, freely or through given states."""
     with plainly():
         from svae import application
-        from svae.answers import read_states, write_completions
+        from svae.answers import read_states
         from svae.durations import frames_from_duration
 
         fitted = load_model(model)
@@ -136,9 +140,8 @@ def sample(
         frames = max(1, round(frames_from_duration(length, fitted.rate, "--length")))
         frames = frames if given is None else len(given)
         found = application.generate(fitted, frames, num_samples, seed, given)
-        paths = write_completions(("sample",), [found], fitted.channels, out)
         typer.echo(f"{num_samples} new recordings of {frames} frames")
-        typer.echo("written " + ", ".join(map(str, paths)))
+        _write(("sample",), [found], fitted, out)
 
 
 @app.command()

@@ -21,7 +21,7 @@ from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, param
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, Richardson
 from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Segmentation
 from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
-from svae.pgm import GraphicalModel, Inference
+from svae.pgm import GraphicalModel, Inference, num_draws
 
 
 class SVAE(Model):
@@ -139,7 +139,7 @@ class SVAE(Model):
         """Parameters drawn from q(theta), in turn for each sequence, then latent variables, then data."""
         parameter_key, latent_key, data_key = jax.random.split(key, 3)
         drawn = self.draw_parameters(parameter_key) if parameters is None else parameters
-        groups = jax.tree.leaves(drawn)[0].shape[0] if jax.tree.leaves(drawn) else 1
+        groups = num_draws(drawn)
 
         def one(key, index):
             own = jax.tree.map(lambda x: x[index % groups], drawn)

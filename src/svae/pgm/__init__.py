@@ -2,6 +2,7 @@
 
 from svae.pgm.base import GraphicalModel as GraphicalModel
 from svae.pgm.base import Inference as Inference
+from svae.pgm.base import num_draws as num_draws
 from svae.pgm.bridges import bridge as bridge
 from svae.pgm.hmm import HMM as HMM
 from svae.pgm.hmm import HMMGlobals as HMMGlobals

@@ -144,7 +144,7 @@ class GraphicalModel(eqx.Module):
 
         `parameters` are several draws (`draw_parameters`); each has its share of the completions.
         """
-        groups = jax.tree.leaves(parameters)[0].shape[0] if jax.tree.leaves(parameters) else 1
+        groups = num_draws(parameters)
         size = -(-count // groups)
         group = lambda x: self.complete_given(x[0], x[1], potentials, size, length)
         drawn = jax.lax.map(group, (jax.random.split(key, groups), parameters))
@@ -250,3 +250,9 @@ def sample_normal(
     """Draws from normals."""
     noise = jax.random.normal(key, mean.shape, mean.dtype)
     return mean + linalg.matvec(linalg.cholesky(covariance), noise)
+
+
+def num_draws(parameters: Any) -> int:
+    """How many draws of parameters there are along the leading axis; one, if a model has no parameters."""
+    leaves = jax.tree.leaves(parameters)
+    return leaves[0].shape[0] if leaves else 1

@@ -16,8 +16,8 @@ from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_markov, sample_normal
+from svae.pgm.emissions import absorb_steps, draw_states_first
 from svae.pgm.factors import markov_energy, normal_log_density
-from svae.pgm.particles import absorb_steps
 from svae.pgm.starts import emission_scores, state_chain
 
 
@@ -96,19 +96,12 @@ class HMM(GraphicalModel):
         """Exact: the states with the continuous variables integrated out, then those given the states."""
         z, k = potentials
         levels, means, covariances = absorb_steps(parameters.emission, z)
-        states = self.blocks(length)[1]
         chain = DiscreteChainTerms(
             (k.node + levels).at[:1].add(jnp.log(parameters.start)[None]),
             k.transition + jnp.log(parameters.transition),
         )
-
-        def one(key):
-            state_key, key = jax.random.split(key)
-            path = states.sample(state_key, chain)
-            step = jnp.arange(path.shape[0])
-            return sample_normal(key, means[step, path], covariances[step, path]), path
-
-        return jax.vmap(one)(jax.random.split(key, count))
+        states = self.blocks(length)[1]
+        return draw_states_first(key, states, chain, means, covariances, count)
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """Step by step."""

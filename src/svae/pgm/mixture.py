@@ -24,8 +24,8 @@ from svae.expfam import (
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_normal
+from svae.pgm.emissions import absorb_steps, draw_states_first
 from svae.pgm.factors import normal_log_density
-from svae.pgm.particles import absorb_steps
 from svae.pgm.starts import emission_scores
 
 
@@ -94,16 +94,9 @@ class GaussianMixture(GraphicalModel):
         """Exact: the states with the continuous variables integrated out, then those given the states."""
         z, k = potentials
         levels, means, covariances = absorb_steps(parameters.emission, z)
-        states = self.blocks(length)[1]
         scores = CategoricalTerms(k.one_hot + levels + jnp.log(parameters.weights)[None])
-
-        def one(key):
-            state_key, key = jax.random.split(key)
-            path = states.sample(state_key, scores)
-            step = jnp.arange(path.shape[0])
-            return sample_normal(key, means[step, path], covariances[step, path]), path
-
-        return jax.vmap(one)(jax.random.split(key, count))
+        states = self.blocks(length)[1]
+        return draw_states_first(key, states, scores, means, covariances, count)
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """Step by step."""

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from svae import linalg
 from svae.chains import FORBIDDEN, Length
 from svae.chains.padding import valid_steps
-from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
+from svae.expfam import GaussianParameters, LinearGaussian
 from svae.linalg import matmul, matvec, transpose
 
 
@@ -96,14 +96,6 @@ def absorb(
     left = linalg.identity_like(covariance) - gain * root[..., None, :]
     new_covariance = matmul(matmul(left, covariance), transpose(left)) + matmul(gain, transpose(gain))
     return level, mean + matvec(gain, surprise), linalg.symmetrize(new_covariance)
-
-
-def absorb_steps(
-    emission: GaussianParameters, potential: GaussianTerms
-) -> tuple[Float[Array, "time k"], Float[Array, "time k n"], Float[Array, "time k n n"]]:
-    """The same for every step and every state, whose normals the potentials meet."""
-    precision = -2 * jnp.diagonal(potential.second, axis1=-2, axis2=-1)
-    return jax.vmap(lambda r, R: absorb(*emission, r, R))(potential.first, precision)
 
 
 def _predict(
