@@ -110,8 +110,36 @@ def test_forecasts_begin_where_recordings_end(slds):
     assert [x.values.shape for x in ahead] == [(5, 4, 3)] * 3
     assert [x.states.shape for x in ahead] == [(5, 4)] * 3
     assert all(x.missing.all() for x in ahead)
-    with pytest.raises(ValueError, match="one at least, got 0"):
-        application.forecast(slds, recordings, 0, 1, seed=0)
+    assert application.forecast(slds, recordings, "0.4s", 5, seed=0)[0].values.shape == (5, 4, 3)
+    for wrong in (0, 2.5, [3], None, True):
+        with pytest.raises(ValueError, match="horizon is a whole number of frames, one at least"):
+            application.forecast(slds, recordings, wrong, 1, seed=0)
+    with pytest.raises(ValueError, match=r"horizon must look like 0\.5s"):
+        application.forecast(slds, recordings, "soon", 1, seed=0)
+
+
+def test_expected_potentials_are_another_way_to_complete(slds, lds):
+    """Known frames stay, draws go on from the last one, and states may be told; one frame is enough."""
+    one = Recordings((Recording("one", np.ones((1, 3))),), CHANNELS, 10.0)
+    how = {"seed": 0, "method": "expected"}
+    for fitted in (slds, lds):
+        (ahead,) = application.forecast(fitted, one, 4, 5, **how)
+        assert ahead.values.shape == (5, 4, 3)
+        assert np.isfinite(ahead.values).all()
+        assert ahead.values.std(axis=0).min() > 0
+    recordings = waves()
+    states = [np.full(len(item), -1) for item in recordings]
+    states[0][4:10] = 2
+    allowed = [application.only(slds, x) for x in states]
+    for item, found in zip(
+        recordings, application.impute(slds, recordings, 5, allowed=allowed, **how), strict=True
+    ):
+        seen = ~np.isnan(item.values)
+        assert (found.values[:, seen] == item.values[seen]).all()
+        if item.name == "gappy":
+            assert (found.states[:, 4:10] == 2).all()
+    with pytest.raises(ValueError, match="no method 'exact'; choose from ancestral, expected"):
+        application.impute(slds, recordings, 5, 0, method="exact")
 
 
 def test_generation_goes_through_given_states_and_frames(slds, lds):
@@ -222,6 +250,8 @@ def test_commands_write_what_they_found(saved, tmp_path):
         5,
         "--out",
         tmp_path / "f",
+        "--method",
+        "expected",
     )
     assert result.exit_code == 0, result.output
     assert set(load(tmp_path / "f" / "draws.npz").lengths) == {4}
@@ -251,6 +281,7 @@ def test_commands_write_what_they_found(saved, tmp_path):
         (("forecast", "slds", "--horizon", "soon"), "must look like 0.5s"),
         (("segment", "slds", "--without", 9), "between 0 and 2"),
         (("impute", "nowhere"), "there is no model"),
+        (("forecast", "lds", "--method", "best"), "no method 'best'; choose from ancestral, expected"),
     ],
 )
 def test_mistakes_are_named(saved, tmp_path, arguments, message):

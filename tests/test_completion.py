@@ -11,10 +11,20 @@ from scipy.stats import multivariate_normal
 
 from helpers import users_rules
 from svae.completion import Completion
-from svae.expfam import GaussianParameters, parameter_posterior
+from svae.expfam import GaussianParameters, LinearGaussian, fixed_parameters, parameter_posterior
 from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
-from svae.pgm import HMM, LDS, SLDS, GaussianMixture, HMMGlobals, MixtureGlobals, bridge
+from svae.pgm import (
+    HMM,
+    LDS,
+    SLDS,
+    GaussianMixture,
+    HMMGlobals,
+    LDSGlobals,
+    MixtureGlobals,
+    SLDSGlobals,
+    bridge,
+)
 
 MEANS = np.array([[-2.0, 0.0], [1.0, 2.0], [3.0, -1.0]])
 COVARIANCES = np.stack([np.eye(2), np.diag([0.5, 2.0]), np.array([[1.0, 0.6], [0.6, 1.0]])])
@@ -86,7 +96,7 @@ def test_completions_of_a_hidden_markov_model_are_exact():
     check_missing_step(latents, states)
 
 
-@pytest.mark.parametrize("model", [SLDS(2, 2, num_particles=50), HMM(2, 2)])
+@pytest.mark.parametrize("model", [SLDS(2, 2, num_particles=50), HMM(2, 2), GaussianMixture(2, 2)])
 def test_bridges_fill_a_gap_between_what_was_seen(model):
     posterior = parameter_posterior(
         model.family, model.family.unconstrained_from_natural(model.initial(jax.random.key(0)))
@@ -103,6 +113,63 @@ def test_bridges_fill_a_gap_between_what_was_seen(model):
     parameters = jax.jit(lambda key: model.draw_parameters(key, posterior))(jax.random.key(2))
     again, _ = jax.jit(lambda key: model.complete(key, parameters, given, 20))(jax.random.key(1))
     assert np.abs(again - seen[None])[:, observed].max() < 0.1
+
+
+def test_a_linear_system_is_forecast_alike_in_both_ways():
+    """Both are exact if the parameters are known: z_{t+1} ~ N(A z_t + b, Q) from what was seen last."""
+    matrix, offset = np.array([[0.8, 0.3], [-0.3, 0.8]]), np.array([0.5, 0.0])
+    noise = np.array([[0.3, 0.1], [0.1, 0.2]])
+    model = LDS(2)
+    parameters = LDSGlobals(
+        GaussianParameters(jnp.zeros(2), jnp.eye(2)),
+        LinearGaussian(jnp.asarray(np.column_stack([matrix, offset])), jnp.asarray(noise)),
+    )
+    last, horizon, count = np.array([2.0, -1.0]), 4, 4000
+    observed = jnp.arange(2 + horizon) < 2
+    precision = jnp.full((2 + horizon, 2), 1e8)
+    given = model.potentials(precision * jnp.asarray(last)[None], precision, observed)
+    mean, covariance = last, np.zeros((2, 2))
+    for _ in range(horizon):
+        mean, covariance = matrix @ mean + offset, matrix @ covariance @ matrix.T + noise
+    known = fixed_parameters(model.family, parameters)
+    expected, states = jax.jit(lambda key: bridge(model, known, key, given, count))(jax.random.key(0))
+    assert states is None
+    ancestral, _ = jax.jit(lambda key: model.complete_given(key, parameters, given, count, None))(
+        jax.random.key(1)
+    )
+    for drawn in (np.asarray(expected[:, -1]), np.asarray(ancestral[:, -1])):
+        assert np.all(np.abs(drawn.mean(axis=0) - mean) < 5 * np.sqrt(np.diag(covariance) / count))
+        np.testing.assert_allclose(np.cov(drawn.T), covariance, atol=0.1)
+
+
+def test_a_switching_forecast_by_expected_potentials_ends_where_its_states_lead():
+    """Two states, each with a place to go: they follow their Markov chain, and draws are at their places."""
+    model, places, stay = SLDS(2, 1), np.array([-4.0, 4.0]), np.array([0.9, 0.7])
+    transition = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
+    weights = np.stack([[[0.2, 0.8 * place]] for place in places])  # z' = place + (z - place) / 5
+    parameters = SLDSGlobals(
+        GaussianParameters(jnp.zeros(1), jnp.eye(1)),
+        LinearGaussian(jnp.asarray(weights), jnp.full((2, 1, 1), 0.01)),
+        jnp.array([0.5, 0.5]),
+        jnp.asarray(transition),
+    )
+    seen, horizon = 4, 5
+    observed = jnp.arange(seen + horizon) < seen
+    precision = jnp.full((seen + horizon, 1), 1e4)
+    given = model.potentials(precision * places[0], precision, observed)
+    known = fixed_parameters(model.family, parameters)
+    draws = jax.jit(lambda given, key: bridge(model, known, key, given, 1500))
+    latents, states = map(np.asarray, draws(given, jax.random.key(0)))
+    assert (states[:, :seen] == 0).all()
+    share = np.linalg.matrix_power(transition, horizon)[0]
+    np.testing.assert_allclose(np.bincount(states[:, -1]) / 1500, share, atol=0.05)
+    stayed = states[:, -1] == states[:, -2]
+    distance = np.abs(latents[stayed, -1, 0] - places[states[stayed, -1]])
+    assert np.quantile(distance, 0.99) < 2
+    told = model.restrict(given, (jnp.arange(2)[None] == 1) | observed[:, None])
+    latents, states = map(np.asarray, draws(told, jax.random.key(0)))
+    assert (states[:, seen:] == 1).all()
+    assert np.abs(latents[:, -1, 0] - 4).max() < 0.6
 
 
 @pytest.fixture

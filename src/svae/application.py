@@ -18,14 +18,20 @@ from numpy import ndarray
 
 from svae.completion import Completion
 from svae.data import DataError, Recording, Recordings
+from svae.durations import whole_frames
 from svae.meanfield import CoordinateAscent
 from svae.models import SVAE, Batch, Draws, Latents, Segmentation
+from svae.pgm import bridge
 from svae.segments import segments_table
 from svae.training.artifact import Fitted
 
 Allowed = Bool[ndarray, "time k"]  # the states that a recording may have, frame by frame
 
 SWEEPS = 200  # at most; training can do with fewer, but an answer should have converged
+
+# How to complete: with parameters drawn from q(theta), then states and paths given these (of a switching
+# model, many paths of states at once); or by mean field with the expected potentials of all parameters.
+ANCESTRAL, EXPECTED = METHODS = "ancestral", "expected"
 
 
 class States(NamedTuple):
@@ -145,7 +151,14 @@ def _reconstruct(model: SVAE, batch: Batch) -> jax.Array:
 
 @eqx.filter_jit
 def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count, parameters))
+    """With drawn parameters, or with expected potentials if there are None."""
+    expected = None if parameters is not None else eqx.Partial(_bridge, model)
+    drawn = model.impute(key, batch, count, parameters, complete=expected)
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), drawn)
+
+
+def _bridge(model: SVAE, *question: Any) -> tuple[jax.Array, jax.Array | None]:
+    return bridge(model.pgm, model.posterior(), *question, solver=model.solver)
 
 
 @eqx.filter_jit
@@ -207,11 +220,15 @@ def impute(
     count: int,
     seed: int,
     allowed: Sequence[Allowed] | None = None,
+    method: str = ANCESTRAL,
 ) -> list[Completion]:
-    """Draws of what is missing; what is known stays exactly as it is."""
+    """Draws of what is missing, by one of `METHODS`; what is known stays exactly as it is."""
     _require_draws(count)
+    if method not in METHODS:
+        raise ValueError(f"there is no method '{method}'; choose from {', '.join(METHODS)}")
     result, parameter_key = [], jax.random.key(seed)
-    key, parameters = jax.random.fold_in(parameter_key, 1), _parameters(fitted.model, parameter_key)
+    key = jax.random.fold_in(parameter_key, 1)
+    parameters = _parameters(fitted.model, parameter_key) if method == ANCESTRAL else None
     for r, x in _each(fitted, recordings, _impute, key, count, parameters, allowed=allowed):
         missing = np.isnan(r.values)
         values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
@@ -222,16 +239,16 @@ def impute(
 
 def generate(
     fitted: Fitted,
-    length: int,
+    length: int | str,
     count: int,
     seed: int,
     states: Int[ndarray, "time"] | None = None,
     anchors: Float[ndarray, "time features"] | None = None,
 ) -> Completion:
-    """New recordings; through given `states` (-1: any) and given frames (`anchors`, NaN elsewhere)."""
+    """New recordings, as long as `length` frames or a time such as 10s; through given `states` (-1: any)
+    and given frames (`anchors`, NaN elsewhere)."""
     _require_draws(count)
-    if length < 1:
-        raise ValueError(f"a recording has one frame at least, got {length}")
+    length = whole_frames(length, fitted.rate, "length")
     nothing = np.full((length, len(fitted.channels)), np.nan)
     if states is None and anchors is None:
         key = jax.random.key(seed)
@@ -247,16 +264,22 @@ def generate(
     return impute(fitted, Recordings((frame,), fitted.channels), count, seed, allowed)[0]
 
 
-def forecast(fitted: Fitted, recordings: Recordings, horizon: int, count: int, seed: int) -> list[Completion]:
-    """Draws of the `horizon` frames after each recording."""
-    if horizon < 1:
-        raise ValueError(f"the horizon is a number of frames, one at least, got {horizon}")
-    unknown = lambda values: np.concatenate([values, np.full((horizon, values.shape[1]), np.nan)])
+def forecast(
+    fitted: Fitted,
+    recordings: Recordings,
+    horizon: int | str,
+    count: int,
+    seed: int,
+    method: str = ANCESTRAL,
+) -> list[Completion]:
+    """Draws of what comes after each recording, for `horizon` frames or a time such as 2s."""
+    frames = whole_frames(horizon, recordings.rate or fitted.rate, "horizon")
+    unknown = lambda values: np.concatenate([values, np.full((frames, values.shape[1]), np.nan)])
     longer = tuple(Recording(item.name, unknown(item.values)) for item in recordings)
-    drawn = impute(fitted, dataclasses.replace(recordings, items=longer), count, seed)
+    drawn = impute(fitted, dataclasses.replace(recordings, items=longer), count, seed, method=method)
     return [
         Completion(
-            x.values[:, -horizon:], x.missing[-horizon:], None if x.states is None else x.states[:, -horizon:]
+            x.values[:, -frames:], x.missing[-frames:], None if x.states is None else x.states[:, -frames:]
         )
         for x in drawn
     ]

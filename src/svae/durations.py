@@ -2,6 +2,7 @@
 
 import math
 import re
+from numbers import Real
 
 UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 FORM = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-z]*)\s*")
@@ -26,3 +27,13 @@ def frames_from_duration(duration: str | float | int, rate: float | None, name: 
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be longer than nothing and finite, got {duration}")
     return value
+
+
+def whole_frames(duration: str | float | int, rate: float | None, name: str = "duration") -> int:
+    """The same in whole frames, one at least; a bare number must be whole."""
+    number = isinstance(duration, Real) and not isinstance(duration, bool)
+    if not isinstance(duration, str) and not (number and duration >= 1 and duration == round(duration)):
+        raise ValueError(
+            f"{name} is a whole number of frames, one at least, or a text such as 2s; got {duration!r}"
+        )
+    return max(1, round(frames_from_duration(duration, rate, name)))

@@ -117,26 +117,45 @@ class StructuredVAE(BaseEstimator):
         recordings = as_recordings(X, **form)
         return _like(X, recordings, application.reconstruct(self._fitted(), recordings))
 
-    def impute(self, X: Any, n_samples: int = 1, **form: Any) -> Any:
-        """Draws of the missing entries: (n_samples, time, features) for each recording."""
+    def impute(self, X: Any, n_samples: int = 1, *, method: str = application.ANCESTRAL, **form: Any) -> Any:
+        """Draws of the missing entries: (n_samples, time, features) for each recording.
+
+        By method "ancestral" dynamics are drawn, then many paths of states are weighed by how well they
+        meet what is known. "expected" is mean field with the average of all dynamics, from one path of
+        states for each draw, as in the paper: faster, and less exact across gaps.
+        """
         recordings = as_recordings(X, **form)
-        drawn = application.impute(self._fitted(), recordings, n_samples, self._seed())
+        drawn = application.impute(self._fitted(), recordings, n_samples, self._seed(), method=method)
         return _like(X, recordings, [x.values for x in drawn])
 
-    def complete(self, X: Any, n_samples: int = 100, **form: Any) -> list[Completion]:
+    def complete(
+        self, X: Any, n_samples: int = 100, *, method: str = application.ANCESTRAL, **form: Any
+    ) -> list[Completion]:
         """The same, for each recording a `Completion`: draws, states, quantiles, a summary by path."""
-        return application.impute(self._fitted(), as_recordings(X, **form), n_samples, self._seed())
-
-    def forecast(self, X: Any, horizon: int, n_samples: int = 1, **form: Any) -> Any:
-        """Draws of the frames after each recording: (n_samples, horizon, features) for each."""
         recordings = as_recordings(X, **form)
-        drawn = application.forecast(self._fitted(), recordings, horizon, n_samples, self._seed())
+        return application.impute(self._fitted(), recordings, n_samples, self._seed(), method=method)
+
+    def forecast(
+        self,
+        X: Any,
+        horizon: int | str,
+        n_samples: int = 1,
+        *,
+        method: str = application.ANCESTRAL,
+        **form: Any,
+    ) -> Any:
+        """Draws of the frames after each recording: (n_samples, horizon, features) for each.
+
+        `horizon` is a number of frames, or a time such as "2s"; methods are those of `impute`.
+        """
+        recordings = as_recordings(X, **form)
+        drawn = application.forecast(self._fitted(), recordings, horizon, n_samples, self._seed(), method)
         return _like(X, recordings, [x.values for x in drawn])
 
     def sample(
         self,
         n_samples: int = 1,
-        length: int = 100,
+        length: int | str = 100,
         *,
         states: np.ndarray | None = None,
         anchors: np.ndarray | None = None,

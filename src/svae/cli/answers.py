@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from svae.cli.common import ModelPath, NumSamples, Rate, Seed, Source, app, load_model, plainly
+from svae.cli.common import Method, ModelPath, NumSamples, Rate, Seed, Source, app, load_model, plainly
 
 
 @app.command()
@@ -50,6 +50,7 @@ def impute(
     data: Source,
     out: Annotated[Path, typer.Option(help="Folder for the completed recordings.")] = Path("imputed"),
     num_samples: NumSamples = 100,
+    method: Method = "ancestral",
     seed: Seed = 0,
     rate: Rate = None,
 ) -> None:
@@ -60,7 +61,7 @@ def impute(
 
         fitted = load_model(model)
         recordings = load(data, rate=rate)
-        found = application.impute(fitted, recordings, num_samples, seed)
+        found = application.impute(fitted, recordings, num_samples, seed, method=method)
         gaps = sum(len(completion.gaps()) for completion in found)
         if gaps == 0:
             typer.secho("note: nothing is missing in these recordings", fg="yellow", err=True)
@@ -76,6 +77,7 @@ def forecast(
     horizon: Annotated[str, typer.Option(help="How far ahead: frames, or 2s, 500ms.")] = "50",
     out: Annotated[Path, typer.Option(help="Folder for the forecasts.")] = Path("forecast"),
     num_samples: NumSamples = 100,
+    method: Method = "ancestral",
     seed: Seed = 0,
     rate: Rate = None,
 ) -> None:
@@ -83,12 +85,11 @@ def forecast(
     with plainly():
         from svae import application
         from svae.data import load
-        from svae.durations import frames_from_duration
 
         fitted = load_model(model)
         recordings = load(data, rate=rate)
-        frames = max(1, round(frames_from_duration(horizon, recordings.rate or fitted.rate, "--horizon")))
-        found = application.forecast(fitted, recordings, frames, num_samples, seed)
+        found = application.forecast(fitted, recordings, horizon, num_samples, seed, method)
+        frames = found[0].values.shape[1]
         typer.echo(f"{frames} frames after each of {len(recordings)} recordings, {num_samples} draws of each")
         _tell_paths(recordings.names, found)
         _write(recordings.names, found, fitted, out)
@@ -133,14 +134,12 @@ def sample(
     with plainly():
         from svae import application
         from svae.answers import read_states
-        from svae.durations import frames_from_duration
 
         fitted = load_model(model)
         given = None if states is None else read_states(states)
-        frames = max(1, round(frames_from_duration(length, fitted.rate, "--length")))
-        frames = frames if given is None else len(given)
-        found = application.generate(fitted, frames, num_samples, seed, given)
-        typer.echo(f"{num_samples} new recordings of {frames} frames")
+        wanted = length if given is None else len(given)
+        found = application.generate(fitted, wanted, num_samples, seed, given)
+        typer.echo(f"{num_samples} new recordings of {found.values.shape[1]} frames")
         _write(("sample",), [found], fitted, out)
 
 

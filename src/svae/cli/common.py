@@ -51,6 +51,15 @@ Source = Annotated[
 Rate = Annotated[float | None, typer.Option(help="Frames per second, where the data do not say.")]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Run folder, or a saved model.")]
 Seed = Annotated[int, typer.Option(min=0, help="Other draws.")]
+Method = Annotated[
+    str,
+    typer.Option(
+        metavar="ancestral|expected",
+        help="ancestral: dynamics are drawn, then many paths of states are weighed by how well they meet "
+        "what is known. expected: mean field with the average of all dynamics, from one path of states for "
+        "each draw, as in the paper: faster, and less exact across gaps.",
+    ),
+]
 NumSamples = Annotated[int, typer.Option(min=1, help="Draws of each recording.")]
 
 

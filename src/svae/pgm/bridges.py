@@ -1,47 +1,67 @@
-"""Completions by mean field, as in the paper: a path of states across each gap first, then inference.
+"""Completions by expected potentials, as in the paper: mean field with what is expected of the parameters.
 
-Coordinate ascent keeps one explanation of a gap, the nearest to where it starts. So it is started from a
-path of states that is drawn: those at the edges of the gap from their posterior, those inside from the
-Markov chain between them. Each draw has its own.
+A model of one block is solved as it is. With states, coordinate ascent keeps one explanation of a gap, the
+nearest to where it starts. So it is started from a path of states that is drawn: those at the edges of the
+gap from their posterior, those inside from the model's prior between them. Each draw has its own.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from svae.chains import DiscreteChainTerms, Length
+from svae.chains import Length
 from svae.chains.padding import choose
-from svae.expfam import ParameterPosterior
+from svae.expfam import CategoricalTerms, ParameterPosterior, Terms
 from svae.meanfield import Blocks, CoordinateAscent
+from svae.pgm.base import GraphicalModel
+from svae.pgm.factors import markov_energy
 from svae.pgm.hmm import HMM
+from svae.pgm.mixture import GaussianMixture
 from svae.pgm.slds import SLDS
 
 
 def bridge(
-    model: SLDS | HMM,
+    model: GraphicalModel,
     posterior: ParameterPosterior,
     key: PRNGKeyArray,
     potentials: Blocks,
     count: int,
     length: Length = None,
     solver: CoordinateAscent | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array | None]:
     """`count` draws of the latent path and of the states, frame by frame."""
     seen = model.infer(posterior, potentials, length=length, solver=solver).solution
+    keys = jax.random.split(key, count)
+    if len(potentials) == 1:
+        return jax.vmap(lambda key: model.sample(key, seen, length)[0])(keys), None
     observed = jnp.any(potentials[0].second != 0, axis=(-2, -1))
     if isinstance(model, SLDS):  # a state rules a transition, which two frames show
         observed = observed[1:] & observed[:-1]
     states = model.blocks(length)[1]
-    node = choose(observed, seen.naturals[1].node, potentials[1].node)
-    chain = DiscreteChainTerms(node, seen.naturals[1].transition)
+    prior = _states_alone(model, posterior.inference_stats, potentials[1])
+    chain = _where(observed, seen.naturals[1], prior)
 
     def one(key):
         path_key, key = jax.random.split(key)
         drawn = states.sufficient_stats(states.sample(path_key, chain))
-        start = drawn._replace(node=choose(observed, seen.stats[1].node, drawn.node))
-        begin = jax.tree.map(jnp.zeros_like, potentials[0]), start
+        begin = jax.tree.map(jnp.zeros_like, potentials[0]), _where(observed, seen.stats[1], drawn)
         inference = model.infer(posterior, potentials, length=length, start=begin, solver=solver)
         latents, path = model.sample(key, inference.solution, length)
         return latents, model.frame_states(path)
 
-    return jax.lax.map(one, jax.random.split(key, count))
+    return jax.lax.map(one, keys)
+
+
+def _states_alone(model: GraphicalModel, theta: Terms, potential: Terms) -> Terms:
+    """Natural parameters of the states before any of the continuous variables is seen."""
+    if isinstance(model, GaussianMixture):
+        return CategoricalTerms(potential.one_hot + theta.weights.log_probability[None])
+    if not isinstance(model, SLDS | HMM):
+        raise TypeError(f"{type(model).__name__} has no completions by expected potentials")
+    message = jax.grad(lambda states: markov_energy(theta.start, theta.transition, states))(potential)
+    return jax.tree.map(jnp.add, potential, message)
+
+
+def _where(observed: Array, seen: Terms, other: Terms) -> Terms:
+    """Step by step; what joins the steps is the other's."""
+    return type(other)(choose(observed, seen[0], other[0]), *other[1:])
