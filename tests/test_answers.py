@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,12 +15,17 @@ from helpers import users_rules
 from svae import application
 from svae.answers import read_states
 from svae.cli import app
-from svae.config import Config, override
-from svae.data import Recording, Recordings, Standardizer, load
+from svae.completion import Completion
+from svae.config import Config, override, write_config
+from svae.data import Recording, Recordings, Standardizer, load, windows
 from svae.evaluation import evidence_lower_bound, importance_weighted
+from svae.features import FeatureNetwork, save_features
+from svae.features.artifact import make_settings
+from svae.features.artifact import untrained as untrained_network
+from svae.features.inputs import Inputs
 from svae.models import SVAE
 from svae.pgm import SLDS
-from svae.scoring import evaluate, interpolate, repeat_last
+from svae.scoring import evaluate, interpolate, likeness, repeat_last
 from svae.streaming import Stream, agreement, segment_online
 from svae.training.artifact import Fitted, save_fitted
 from svae.training.build import GraphPrior, untrained
@@ -194,6 +201,39 @@ def test_evaluation_has_a_number_for_every_question(slds):
     assert scores["recordings"] == 3
 
 
+def feature_network() -> FeatureNetwork:
+    """Not trained; two features of windows of four frames."""
+    settings = make_settings("residual", CHANNELS, ("a", "b"), 4, {"depth": 1, "width": 2})
+    network = untrained_network(settings, jax.random.key(0))
+    return FeatureNetwork(network, settings, Inputs(Standardizer.fit(waves(), "channel")), 0.5)
+
+
+def test_generated_windows_are_as_near_as_they_are_alike(slds, monkeypatch):
+    """Real windows in place of generated ones have no distance to themselves; noise is above the floor."""
+    recordings = Recordings(waves().items, CHANNELS[::-1], 10.0)  # the network's channels, in another order
+    backwards = dataclasses.replace(slds, channels=CHANNELS[::-1])
+    real = windows(recordings, 4).values
+    asked = []
+
+    def generate(fitted, length, count, seed):
+        asked.append((length, count))
+        return Completion(made, np.ones((4, 3), bool), None)
+
+    monkeypatch.setattr(application, "generate", generate)
+    made = real
+    same = likeness(backwards, recordings, feature_network())
+    assert asked == [(4, len(real))] == [(4, same["frechet windows"])]
+    assert same["frechet distance"] == pytest.approx(0, abs=1e-6)
+    made = real + 5 * np.random.default_rng(0).normal(size=real.shape)
+    other = likeness(backwards, recordings, feature_network())
+    assert other["frechet distance of halves"] > 2 * other["frechet floor of halves"] > 0
+    assert other["frechet network"] == same["frechet network"]
+    with pytest.raises(
+        ValueError, match="feature network was fitted to 3 channels and these recordings lack x"
+    ):
+        likeness(slds, recordings.select_channels(["y", "z"]), feature_network())
+
+
 def test_simple_guesses_are_what_they_say():
     values = np.array([[np.nan], [1.0], [np.nan], [3.0], [np.nan]])
     assert interpolate(values)[:, 0].tolist() == [1, 1, 2, 3, 3]
@@ -222,6 +262,8 @@ def saved(slds, lds, tmp_path_factory) -> Path:
     for name, fitted in ("slds", slds), ("lds", lds):
         save_fitted(fitted, folder / name / "model")
     np.savez(folder / "data.npz", **{item.name: item.values for item in waves()})
+    write_config(slds.config, folder / "slds" / "config.toml")
+    save_features(feature_network(), folder / "features")
     return folder
 
 
@@ -264,10 +306,14 @@ def test_commands_write_what_they_found(saved, tmp_path):
     with np.load(tmp_path / "s" / "states.npz") as stored:
         assert stored["sample"].tolist() == [[0] * 4 + [2] * 4] * 5
 
-    path = tmp_path / "scores.json"
-    result = call("evaluate", saved / "slds", saved / "data.npz", "--num-samples", 5, "--out", path)
+    given = "--num-samples", 5, "--features", saved / "features"
+    result = call("evaluate", saved / "slds", saved / "data.npz", *given)
     assert result.exit_code == 0, result.output
-    assert json.loads(path.read_text())["recordings"] == 3
+    scores = json.loads((saved / "slds" / "evaluation.json").read_text())
+    assert scores["recordings"] == 3
+    assert scores["frechet distance"] > 0
+    assert scores["frechet network"] == feature_network().fingerprint
+    assert scores["frechet network"] in result.output
 
     result = call("segment", saved / "slds", saved / "data.npz", "--without", 0, "--out", tmp_path / "g")
     assert result.exit_code == 0, result.output
@@ -305,8 +351,6 @@ def test_states_from_a_file_are_checked(tmp_path):
 
 
 def test_runs_are_compared(tmp_path):
-    from svae.config import write_config
-
     for name, steps, accuracy in ("first", 10, 0.5), ("second", 20, 0.75):
         folder = tmp_path / name
         write_config(override(Config(), [f"joint.steps={steps}"]), folder / "config.toml")
@@ -316,6 +360,16 @@ def test_runs_are_compared(tmp_path):
     table = pd.read_csv(tmp_path / "table.csv", index_col=0)
     assert table.loc["joint.steps"].tolist() == [10, 20]
     assert table.loc["accuracy"].tolist() == [0.5, 0.75]
+    assert "frechet" not in result.output
+    scores = {"recordings": 3, "frechet distance": 1.5, "frechet network": "0123"}
+    (tmp_path / "first" / "evaluation.json").write_text(json.dumps(scores))
+    result = call("compare", tmp_path / "first", tmp_path / "second")
+    assert re.search(r"frechet distance +1\.5 +-\n", result.output)
+    (tmp_path / "second" / "evaluation.json").write_text(json.dumps(scores | {"frechet network": "4567"}))
+    result = call("compare", tmp_path / "first", tmp_path / "second", "--out", tmp_path / "table.csv")
+    assert "different feature networks (0123, 4567) cannot be compared" in result.output
+    assert "frechet distance" not in set(pd.read_csv(tmp_path / "table.csv", index_col=0).index)
+    assert re.search(r"recordings +3 +3\n", result.output)
     result = call("compare", tmp_path / "first", tmp_path / "nowhere")
     assert result.exit_code == 2
     assert "summary.json is missing" in result.output

@@ -18,6 +18,7 @@ from svae.expfam import (
     CategoricalParameters,
     Dirichlet,
     DirichletParameters,
+    DirichletTerms,
     Gaussian,
     GaussianParameters,
     LinearGaussian,
@@ -162,6 +163,13 @@ def test_categorical_density(state):
     family, natural = FAMILIES["categorical"], random_natural("categorical", batch=())
     expected = np.log(random_standard("categorical", batch=()).probabilities[state])
     np.testing.assert_allclose(log_density(family, natural, jnp.asarray(state)), expected, rtol=1e-12)
+
+
+def test_draws_of_a_dirichlet_that_round_to_zero_have_a_finite_density():
+    natural = DirichletTerms(jnp.full(50, 0.01 - 1, jnp.float32))
+    drawn = Dirichlet().sample(jax.random.key(0), natural)
+    assert np.any(np.asarray(drawn) == 0)
+    assert np.all(np.isfinite(Dirichlet().sufficient_stats(drawn).log_probability))
 
 
 def test_dirichlet_density():

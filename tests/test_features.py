@@ -148,7 +148,7 @@ def test_strides_keep_what_is_here(key):
     [("residual", SMALL, False), ("residual", SMALL, True), ("efficientnet", TINY_IMAGE, False)],
 )
 def test_padding_changes_nothing(kind, options, training, key):
-    settings = make_settings(kind, ("x",) * 9, ("a", "b", "c"), options)
+    settings = make_settings(kind, ("x",) * 9, ("a", "b", "c"), 12, options)
     network = shaken(eqx.filter_jit(lambda key: untrained(settings, key))(key))
     values = np.random.default_rng(0).normal(size=(2, 11, 9)).astype(np.float32)
     longer = np.full((2, 14, 9), np.nan, np.float32)
@@ -360,11 +360,11 @@ def test_distance_is_small_for_real_data_and_large_for_noise(trained):
 
 
 def test_settings_tell_all_options():
-    settings = make_settings("residual", ("x",), ("a", "b"), {"width": 4})
+    settings = make_settings("residual", ("x",), ("a", "b"), 12, {"width": 4})
     assert settings.options["width"] == 4
     assert settings.options["downsampling"] == [1]
     with pytest.raises(ValueError, match="no option hight of residual; there are depth, width"):
-        make_settings("residual", ("x",), ("a", "b"), {"hight": 4})
+        make_settings("residual", ("x",), ("a", "b"), 12, {"hight": 4})
 
 
 def test_values_of_the_wrong_shape_are_named(trained):

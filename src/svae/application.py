@@ -62,18 +62,26 @@ def padded_length(frames: int) -> int:
 
 def matched(fitted: Fitted, recordings: Recordings) -> Recordings:
     """The recordings with the model's channels in the model's order."""
-    ours, theirs = fitted.channels, recordings.channels
+    return with_channels(fitted.channels, recordings, "model")
+
+
+def with_channels(ours: tuple[str, ...], recordings: Recordings, whose: str) -> Recordings:
+    """The recordings with these channels in this order; where either has no names, they go by position."""
+    theirs = recordings.channels
     if ours == theirs:
         return recordings
     if set(ours) <= set(theirs):
         return recordings.select_channels(ours)
-    nameless = any(all(x.startswith("channel_") for x in names) for names in (ours, theirs))
-    if len(ours) == len(theirs) and nameless:
-        return recordings
-    missing = [x for x in ours if x not in theirs]
-    raise DataError(
-        f"the model was fitted to {len(ours)} channels and these recordings lack {', '.join(missing[:5])}"
-    )
+    named = [not all(x.startswith("channel_") for x in names) for names in (ours, theirs)]
+    if all(named):
+        missing = ", ".join([x for x in ours if x not in theirs][:5])
+        raise DataError(f"the {whose} was fitted to {len(ours)} channels and these recordings lack {missing}")
+    if len(ours) != len(theirs):
+        raise DataError(
+            f"the {whose} was fitted to {len(ours)} channels and these recordings have {len(theirs)}; "
+            "channels without names go by their position, so all must be there"
+        )
+    return dataclasses.replace(recordings, channels=ours)
 
 
 def batch_of(fitted: Fitted, recording: Recording, allowed: Allowed | None = None) -> Batch:

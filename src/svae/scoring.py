@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from svae import application
-from svae.data import Recordings
+from svae.data import Recording, Recordings, windows
 from svae.evaluation import (
     average_draw_scores,
     boundary_f1,
@@ -17,6 +17,7 @@ from svae.evaluation import (
     score_segmentation,
     shared_importance_weighted_bound,
 )
+from svae.features import FeatureNetwork, frechet_between
 from svae.training.artifact import Fitted
 
 HIDDEN = 0.2  # share of a recording that is hidden and filled again
@@ -25,14 +26,24 @@ FEWEST = 10  # frames that a recording must have for that
 TOLERANCE = 0.5  # seconds within which a boundary is right; five frames where the rate is unknown
 
 
-def evaluate(fitted: Fitted, recordings: Recordings, num_samples: int = 20, seed: int = 0) -> dict[str, Any]:
-    """Bounds in nats per number; scores of imputations and forecasts; of the states, if there are labels."""
+def evaluate(
+    fitted: Fitted,
+    recordings: Recordings,
+    num_samples: int = 20,
+    seed: int = 0,
+    network: FeatureNetwork | None = None,
+) -> dict[str, Any]:
+    """Bounds in nats per number; scores of imputations and forecasts; of the states, if there are labels;
+    the Frechet distance by a feature network, if one is given.
+    """
     recordings = application.matched(fitted, recordings)
     scores = {"recordings": len(recordings), **bounds(fitted, recordings, num_samples, seed)}
     for name, place in ("imputation", middle), ("forecast", end):
         scores |= {f"{name} {k}": v for k, v in filled(fitted, recordings, place, num_samples, seed).items()}
     if hasattr(fitted.model.pgm, "num_states"):
         scores |= segmentation(fitted, recordings)
+    if network is not None:
+        scores |= likeness(fitted, recordings, network, seed)
     return scores
 
 
@@ -142,3 +153,29 @@ def segmentation(fitted: Fitted, recordings: Recordings) -> dict[str, Any]:
     agreement = score_segmentation(np.concatenate(labels), np.concatenate([x.states for x in found]))
     edges = boundary_f1(labels, [x.states for x in found], tolerance)
     return scores | agreement._asdict() | {"boundary f1": edges.f1}
+
+
+def likeness(
+    fitted: Fitted, recordings: Recordings, network: FeatureNetwork, seed: int = 0
+) -> dict[str, Any]:
+    """The Frechet distance of generated windows to as many real ones, each as long as its real one.
+
+    The distance of halves is the one to hold against the floor, which real halves have among themselves.
+    """
+    seen = lambda x: application.with_channels(network.settings.channels, x, "feature network")
+    real = windows(seen(recordings), network.settings.window)
+    drawn = application.generate(fitted, real.values.shape[1], len(real), seed).values
+    items = tuple(Recording(str(number), values) for number, values in enumerate(drawn))
+    made = np.stack([item.values for item in seen(Recordings(items, fitted.channels))])
+    found = frechet_between(network, real.values, made, real.lengths, real.lengths, seed=seed)
+    distance, halves, extrapolated = found.estimate
+    return {
+        "frechet distance": distance,
+        "frechet distance, standard error": halves.deviation,
+        "frechet distance, extrapolated": extrapolated,
+        "frechet distance of halves": halves.mean,
+        "frechet floor of halves": found.floor.mean,
+        "frechet floor, standard error": found.floor.deviation,
+        "frechet windows": len(real),
+        "frechet network": found.fingerprint,
+    }

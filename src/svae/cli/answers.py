@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from svae.cli.common import Method, ModelPath, NumSamples, Rate, Seed, Source, app, load_model, plainly
+from svae.cli.common import Method, ModelPath, NumSamples, Rate, Seed, Source, app, load_model, note, plainly
 
 
 @app.command()
@@ -64,7 +64,7 @@ def impute(
         found = application.impute(fitted, recordings, num_samples, seed, method=method)
         gaps = sum(len(completion.gaps()) for completion in found)
         if gaps == 0:
-            typer.secho("note: nothing is missing in these recordings", fg="yellow", err=True)
+            note("nothing is missing in these recordings")
         typer.echo(f"{gaps} gaps in {len(recordings)} recordings, {num_samples} draws of each")
         _tell_paths(recordings.names, found)
         _write(recordings.names, found, fitted, out)
@@ -150,18 +150,37 @@ def evaluate(
     num_samples: NumSamples = 20,
     seed: Seed = 0,
     rate: Rate = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Feature network of `svae features`: also the Frechet distance of generated windows to real "
+            "ones, and what real ones have among themselves.",
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, metavar="PATH", help="Also write the scores here, as JSON.")
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            metavar="PATH",
+            help="Write the scores here, as JSON.",
+            show_default="evaluation.json in a run folder",
+        ),
     ] = None,
 ) -> None:
     """Score a model on recordings: bounds, imputation and forecast of hidden stretches, segmentation."""
     with plainly():
+        from svae.comparison import EVALUATION
         from svae.data import load
+        from svae.features import load_features
         from svae.scoring import evaluate as scores_of
         from svae.training.checkpoint import write_json
 
         fitted = load_model(model)
-        scores = scores_of(fitted, load(data, rate=rate), num_samples, seed)
+        network = None if features is None else load_features(features)
+        scores = {"data": data, **scores_of(fitted, load(data, rate=rate), num_samples, seed, network)}
+        if out is None and (model / "config.toml").exists():
+            out = model / EVALUATION
         width = max(map(len, scores))
         for name, value in scores.items():
             text = f"{value:.4g}" if isinstance(value, float) else str(value)

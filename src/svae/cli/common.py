@@ -1,7 +1,9 @@
 """What commands share. What is heavy is imported inside functions, so that `svae --help` answers at once."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,13 +35,21 @@ app = typer.Typer(
 )
 
 
+def note(text: str) -> None:
+    """What a user should know, beside the answer."""
+    typer.secho(f"note: {text}", fg="yellow", err=True)
+
+
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Errors that a user can mend are shown without a traceback."""
+    """Errors that a user can mend are shown without a traceback, warnings as notes."""
     from svae.training.loop import TrainingError
 
+    once = cache(note)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *place: once(str(message))
+            yield
     except (ValueError, OSError, TrainingError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(2) from None

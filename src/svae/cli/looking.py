@@ -1,12 +1,11 @@
 """Commands that look at things: inspect, report, compare, doctor."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from svae.cli.common import Rate, Source, app, load_model, plainly
+from svae.cli.common import Rate, Source, app, load_model, note, plainly
 
 MOST_CHANNELS = 20  # that `inspect` lists
 
@@ -84,26 +83,27 @@ def compare(
         Path | None, typer.Option(dir_okay=False, metavar="PATH", help="Also write the table, as CSV.")
     ] = None,
 ) -> None:
-    """Put the results of several runs side by side."""
+    """Put the results of several runs side by side, and their scores if `svae evaluate` wrote some."""
     with plainly():
         import pandas as pd
 
-        from svae.config import differing_settings, load_config
+        from svae.comparison import compare_runs
 
-        summaries, settings = {}, {}
-        for folder in folders:
-            if not (folder / "summary.json").exists():
-                raise FileNotFoundError(f"there is no finished run in {folder}: summary.json is missing")
-            summaries[str(folder)] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            settings[str(folder)] = load_config(folder / "config.toml")
-        table = pd.DataFrame(summaries).drop(index="warnings", errors="ignore")
-        differing = pd.DataFrame(differing_settings(settings))
-        typer.echo(f"{'':<24}" + "".join(f"{Path(name).name[-18:]:>20}" for name in table.columns))
-        for part in (differing, table):
+        *parts, notes = compare_runs(folders)
+        width = max(24, *(len(str(name)) + 1 for part in parts for name in part.index))
+        typer.echo(" " * width + "".join(f"{folder.name[-18:]:>20}" for folder in folders))
+        for part in parts:
             for name, values in part.iterrows():
-                cells = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in values]
-                typer.echo(f"{name!s:<24}" + "".join(f"{cell:>20}" for cell in cells))
+                typer.echo(f"{name!s:<{width}}" + "".join(f"{_cell(value):>20}" for value in values))
             typer.echo("")
+        for text in notes:
+            note(text)
         if out is not None:
-            pd.concat([differing, table]).to_csv(out)
+            pd.concat(parts).to_csv(out)
             typer.echo(f"written {out}")
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:  # a run may lack what another has
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[-18:]

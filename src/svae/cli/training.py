@@ -9,7 +9,10 @@ import typer
 
 from svae.cli.common import Rate, Source, app, plainly
 
-RUN_FILES = "config.toml", "metrics.ndjson", "segments.csv", "segments.parquet", "summary.json", "report.html"
+RUN_FILES = (
+    *("config.toml", "metrics.ndjson", "segments.csv", "segments.parquet", "summary.json", "report.html"),
+    "evaluation.json",
+)
 RUN_FOLDERS = "checkpoints", "model"
 
 Set = Annotated[

@@ -53,8 +53,8 @@ class Dirichlet(ParameterFamily):
         return jax.random.dirichlet(key, concentration, dtype=concentration.dtype)
 
     def sufficient_stats(self, value: Float[Array, "*batch k"]) -> DirichletTerms:
-        """log pi."""
-        return DirichletTerms(jnp.log(value))
+        """log pi; of zeros too, which draws with small concentrations have, a number and not -infinity."""
+        return DirichletTerms(jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)))
 
     def natural_from_standard(self, standard: DirichletParameters) -> DirichletTerms:
         """alpha - 1."""

@@ -25,7 +25,7 @@ from svae.features.inputs import Inputs, Lengths, Values
 from svae.features.residual import ResidualClassifier
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
-FORMAT = 1
+FORMAT = 2
 NETWORKS: dict[str, type[Classifier]] = {"residual": ResidualClassifier, "efficientnet": EfficientNet}
 CARD, WEIGHTS_FILE = "features.json", "features.safetensors"
 
@@ -37,11 +37,16 @@ class Settings:
     kind: str
     channels: tuple[str, ...]
     classes: tuple[str, ...]
+    window: int  # frames of the windows that it was trained on
     options: dict[str, Any]
 
 
 def make_settings(
-    kind: str, channels: tuple[str, ...], classes: tuple[str, ...], options: dict[str, Any] | None = None
+    kind: str,
+    channels: tuple[str, ...],
+    classes: tuple[str, ...],
+    window: int,
+    options: dict[str, Any] | None = None,
 ) -> Settings:
     """Settings with the options that are not given at their defaults, so that files tell them all."""
     require_kind(kind)
@@ -51,7 +56,7 @@ def make_settings(
         if name not in known:
             raise ValueError(f"there is no option {name} of {kind}; there are {', '.join(known)}")
     resolved = json.loads(json.dumps(known | (options or {})))  # as files will have them
-    return Settings(kind, channels, classes, resolved)
+    return Settings(kind, channels, classes, window, resolved)
 
 
 def require_kind(kind: str) -> None:
@@ -163,7 +168,8 @@ def load_features(folder: Path) -> FeatureNetwork:
     if card.get("format") != FORMAT:
         raise ValueError(f"{path} has format {card.get('format')}; this version reads {FORMAT}")
     plain = card["settings"]
-    settings = Settings(plain["kind"], tuple(plain["channels"]), tuple(plain["classes"]), plain["options"])
+    names = {name: tuple(plain[name]) for name in ("channels", "classes")}
+    settings = Settings(**{**plain, **names})
     shapes = jax.eval_shape(lambda key: untrained(settings, key), jax.random.key(0))
     blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     arrays = load_file(Path(folder) / WEIGHTS_FILE)

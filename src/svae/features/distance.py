@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from svae.evaluation import FrechetEstimate, frechet_estimate
+from svae.evaluation import FrechetEstimate, Spread, frechet_estimate, frechet_floor
 from svae.features.artifact import FeatureNetwork
 from svae.features.inputs import Lengths, Values
 
@@ -17,6 +17,7 @@ class NetworkDistance:
     """
 
     estimate: FrechetEstimate
+    floor: Spread  # between halves of the real windows; to be compared with `estimate.halves`
     fingerprint: str
 
     def __lt__(self, other: NetworkDistance) -> bool:
@@ -49,5 +50,9 @@ def frechet_between(
     seed: int = 0,
 ) -> NetworkDistance:
     """How far generated windows are from real ones, in the eyes of the network."""
-    features = network.features(real, real_lengths), network.features(generated, generated_lengths)
-    return NetworkDistance(frechet_estimate(*features, repeats=repeats, seed=seed), network.fingerprint)
+    seen, made = network.features(real, real_lengths), network.features(generated, generated_lengths)
+    return NetworkDistance(
+        frechet_estimate(seen, made, repeats, seed),
+        frechet_floor(seen, None, repeats, seed),
+        network.fingerprint,
+    )

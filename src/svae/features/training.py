@@ -74,7 +74,7 @@ def train_classifier(
     )
     batch_size = min(recipe.batch_size, len(seen))
     key, order_key = jax.random.split(jax.random.key(recipe.seed))
-    settings = make_settings(kind, windows.channels, windows.classes, options)
+    settings = make_settings(kind, windows.channels, windows.classes, windows.values.shape[1], options)
     optimiser = make_optimiser(recipe, recipe.epochs * (len(seen) // batch_size))
     network = eqx.filter_jit(lambda key: untrained(settings, key))(key)
     state = optimiser.init(network)
