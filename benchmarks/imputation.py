@@ -23,7 +23,7 @@ from svae.data import Recordings, load
 from svae.data.synthetic import laplacian
 from svae.evaluation import DrawScores, average_draw_scores, score_draws
 from svae.presets import settings_for
-from svae.scoring import hide, interpolate, repeat_last
+from svae.scoring import interpolate, repeat_last
 from svae.states import runs
 from svae.training.artifact import Fitted, load_fitted
 from svae.training.pipeline import fit
@@ -72,7 +72,7 @@ def guess(function: Callable[[np.ndarray], np.ndarray]) -> Complete:
 def toy(fitted: Fitted, count: int, num_sequences: int, say: Callable[[Row], None]) -> None:
     """The paper's toy, with its gap."""
     recordings = laplacian(num_sequences, seed=1)
-    hidden = hide(recordings, lambda length: GAP)
+    hidden = recordings.hide(lambda length: GAP)
     drawn: list[Completion] = []
 
     def complete(hidden: Recordings) -> list[Completion]:
@@ -133,7 +133,7 @@ def mocap6(count: int, changes: list[str], say: Callable[[Row], None]) -> None:
     gap, every = round(HIDDEN_SECONDS * rate), round(EVERY_SECONDS * rate)
     starts = lambda length: range(every, length - every, every)
     places = lambda length: [start + t for start in starts(length) for t in range(gap)]
-    hidden = hide(recordings, places)
+    hidden = recordings.hide(places)
     for name, graph in ("SVAE-SLDS", "slds"), ("SVAE-LDS", "lds"):
         fitted = fit(training, override(settings_for("mocap6"), [f"model.graph={graph}", *changes]))
         say(scored("mocap6", name, recordings, hidden, by(fitted, count)))

@@ -219,5 +219,6 @@ def test_draws_are_grouped_by_the_states_that_they_visit():
     np.testing.assert_allclose(completion.quantiles([0.5]), 1.5)
     with pytest.raises(ValueError, match="not within the 4"):
         completion.paths(2, 9)
-    with pytest.raises(TypeError, match="no paths"):
-        completion._replace(states=None).paths(0, 4)
+    (every,) = completion._replace(states=None).paths(0, 4)
+    assert (every.states, every.probability, str(every)) == ((), 1, "all draws")
+    np.testing.assert_allclose(every.mean, completion.mean)

@@ -12,7 +12,7 @@ from svae.completion import Completion
 from svae.config import Config, override, write_config
 from svae.data import Skeleton, Standardizer, as_recordings
 from svae.results.examples import fans
-from svae.results.page import state_dynamics
+from svae.results.page import linear_dynamics, state_dynamics
 from svae.results.summary import advice
 from svae.runs import report_for, write_results
 from svae.training.artifact import Fitted
@@ -94,9 +94,11 @@ def test_long_recordings_are_cut_around_the_gap(fitted, monkeypatch):
     assert fans(fitted, waves((9, 8))) == []
 
 
-def test_results_are_files_and_a_summary(fitted, tmp_path):
+def test_results_are_files_and_a_summary(fitted, tmp_path, monkeypatch):
     recordings = waves()
     recordings = replace(recordings, skeleton=Skeleton(("stick",), (-1,)))
+    for again in ("segment", "encode", "bounds"):  # what `read` has told already
+        monkeypatch.delattr(application, again)
     summary = write_results(fitted, recordings, tmp_path, "waves", 1.23)
     assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
     assert summary["seconds"] == 1.2
@@ -105,6 +107,52 @@ def test_results_are_files_and_a_summary(fitted, tmp_path):
         assert words in page
     assert len(page) < 2e6
     assert (tmp_path / "segments.csv").exists()
+
+
+def test_a_model_without_states_shows_all_that_needs_none(tmp_path):
+    """Data, latent path, dynamics, gaps, samples, how inference ended, settings."""
+    recordings = waves((30, 32))
+    model = untrained_model(recordings, "model.graph=lds")
+    write_config(model.config, tmp_path / "config.toml")
+    summary = write_results(model, recordings, tmp_path, "waves", 1.0)
+    assert summary["score"] == pytest.approx(application.score(model, recordings), rel=1e-5)
+    assert summary["converged"] == 1
+    assert summary["warnings"] == []
+    assert "states_used" not in summary
+    assert not (tmp_path / "segments.csv").exists()
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for part in ("recordings", "dynamics", "gaps", "samples", "inference", "training"):
+        assert f'<section id="{part}">' in page
+    for words in (
+        "latent 0",
+        "Eigenvalues",
+        "Flow of the latent variables",
+        "all draws",
+        "graph = &quot;lds",
+    ):
+        assert words in page
+    for words in ('<section id="states">', 'class="state', "Click a state", "colours below them are states"):
+        assert words not in page
+    found = model.model.pgm.family.standard_from_unconstrained(model.model.parameters).dynamics
+    own = linear_dynamics(model)
+    np.testing.assert_allclose(np.column_stack([own.matrix, own.offset]), found.mean, rtol=1e-6)
+
+
+def test_one_inference_tells_what_three_did(fitted):
+    recordings = waves()
+    for reading, states, path, bound in zip(
+        application.read(fitted, recordings),
+        application.segment(fitted, recordings),
+        application.encode(fitted, recordings),
+        application.bounds(fitted, recordings),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(reading.states.states, states.states)
+        np.testing.assert_allclose(reading.states.probability, states.probability, atol=1e-5)
+        np.testing.assert_allclose(reading.path.mean, path.mean, atol=1e-4)
+        np.testing.assert_allclose(reading.path.deviation, path.deviation, atol=1e-4)
+        assert reading.bound == pytest.approx(bound, rel=1e-4)
+        assert reading.certificate[:2] == (states.converged, states.sweeps)
 
 
 def test_a_mixture_shows_what_it_has(tmp_path):
@@ -118,11 +166,11 @@ def test_a_mixture_shows_what_it_has(tmp_path):
 
 def test_advice_is_given_where_it_is_due():
     good = {"states_used": 3, "converged": 1.0, "ending": "done"}
-    assert advice(good) == []
+    assert advice(good, 5) == advice(good | {"states_used": 1}, 1) == []
     for change, words in (
         ({"states_used": 1}, "collapsed"),
         ({"converged": 0.25}, "25%"),
         ({"ending": "interrupted"}, "svae resume"),
     ):
-        assert len(advice(good | change)) == 1
-        assert words in advice(good | change)[0]
+        assert len(advice(good | change, 5)) == 1
+        assert words in advice(good | change, 5)[0]

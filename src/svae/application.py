@@ -21,6 +21,7 @@ from svae.data import DataError, Recording, Recordings
 from svae.durations import whole_frames
 from svae.meanfield import CoordinateAscent
 from svae.models import SVAE, Batch, Draws, Latents, Segmentation
+from svae.models import Reading as Readings
 from svae.pgm import bridge
 from svae.segments import segments_table
 from svae.training.artifact import Fitted
@@ -49,6 +50,23 @@ class Path(NamedTuple):
 
     mean: Float[ndarray, "time latent"]
     deviation: Float[ndarray, "time latent"]
+
+
+class Certificate(NamedTuple):
+    """How inference of one recording ended."""
+
+    converged: bool
+    sweeps: int
+    residual: float  # nats between the last two sweeps
+
+
+class Reading(NamedTuple):
+    """All that one inference tells of a recording; the bound is in nats, in the units of the data."""
+
+    path: Path
+    states: States | None  # None for models that have none
+    certificate: Certificate
+    bound: float
 
 
 def padded_length(frames: int) -> int:
@@ -186,6 +204,11 @@ def _log_weights(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> ja
 
 
 @eqx.filter_jit
+def _read(model: SVAE, batch: Batch, key: PRNGKeyArray) -> Readings:
+    return model.read(key, batch)
+
+
+@eqx.filter_jit
 def _bound(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
     bound = model.elbo(key, batch)
     return bound.log_likelihood - bound.kl_local
@@ -194,10 +217,28 @@ def _bound(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
 def segment(fitted: Fitted, recordings: Recordings, allowed: Sequence[Allowed] | None = None) -> list[States]:
     """The discrete states of each recording; `allowed` says for each which there may be (see `only`)."""
     num_states(fitted)
-    return [
-        States(x.states[: len(r)], x.probability[: len(r)], *(y.item() for y in x.certificate))
-        for r, x in _each(fitted, recordings, _segment, allowed=allowed)
-    ]
+    return [_states(r, x) for r, x in _each(fitted, recordings, _segment, allowed=allowed)]
+
+
+def _states(recording: Recording, found: Any) -> States:
+    length = len(recording)
+    return States(found.states[:length], found.probability[:length], *(x.item() for x in found.certificate))
+
+
+def read(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[Reading]:
+    """Everything that inference tells, recording by recording, with inference done once."""
+    result = []
+    for r, x in _each(fitted, recordings, _read, jax.random.key(seed)):
+        path = Path(*(y[: len(r)] for y in x.latents))
+        states = None if x.segmentation is None else _states(r, x.segmentation)
+        certificate = Certificate(*(y.item() for y in x.certificate))
+        result.append(Reading(path, states, certificate, float(_in_units(fitted, r, x.bound))))
+    return result
+
+
+def _in_units(fitted: Fitted, recording: Recording, nats: Any) -> Any:
+    """Nats of standardised data as nats of the data as they are."""
+    return nats - np.sum(~np.isnan(recording.values) * np.log(fitted.standardizer.scale))
 
 
 def table(fitted: Fitted, recordings: Recordings, found: list[States]) -> pd.DataFrame:
@@ -295,17 +336,18 @@ def forecast(
 
 def bounds(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[float]:
     """The evidence lower bound of each recording in nats, in the units of the data, parameters aside."""
-    result = []
-    for r, x in _each(fitted, recordings, _bound, jax.random.key(seed)):
-        present = ~np.isnan(r.values)
-        result.append(float(x - np.sum(present * np.log(fitted.standardizer.scale))))
-    return result
+    found = _each(fitted, recordings, _bound, jax.random.key(seed))
+    return [float(_in_units(fitted, r, x)) for r, x in found]
 
 
 def score(fitted: Fitted, recordings: Recordings, seed: int = 0) -> float:
     """The evidence lower bound in nats per observed number, in the units of the data."""
-    numbers = sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
-    return sum(bounds(fitted, recordings, seed)) / numbers
+    return per_number(recordings, bounds(fitted, recordings, seed))
+
+
+def per_number(recordings: Recordings, nats: Sequence[float]) -> float:
+    """Bounds of recordings, all together, for each number that was observed."""
+    return sum(nats) / sum(int(np.sum(~np.isnan(item.values))) for item in recordings)
 
 
 def log_weights(
@@ -314,6 +356,5 @@ def log_weights(
     """log p(x, z) - log q(z) of draws, in the units of the data; a sample's parameters are shared by all."""
     columns = []
     for r, x in _each(fitted, recordings, _log_weights, jax.random.key(seed), count):
-        present = ~np.isnan(r.values)
-        columns.append(np.asarray(x, np.float64) - np.sum(present * np.log(fitted.standardizer.scale)))
+        columns.append(_in_units(fitted, r, np.asarray(x, np.float64)))
     return np.stack(columns, axis=1)

@@ -11,7 +11,10 @@ from svae.states import runs
 
 
 class PathSummary(NamedTuple):
-    """The draws that went through the same states in the same order, whatever their timing."""
+    """The draws that went through the same states in the same order, whatever their timing.
+
+    All draws of a model without states are one path.
+    """
 
     states: tuple[int, ...]
     probability: float  # share of the draws
@@ -20,7 +23,7 @@ class PathSummary(NamedTuple):
     high: Float[ndarray, "time features"]
 
     def __str__(self) -> str:
-        return f"{self.probability:.0%} {' → '.join(map(str, self.states))}"
+        return f"{self.probability:.0%} {' → '.join(map(str, self.states))}" if self.states else "all draws"
 
 
 class Completion(NamedTuple):
@@ -46,10 +49,11 @@ class Completion(NamedTuple):
 
     def paths(self, start: int, stop: int) -> list[PathSummary]:
         """What happened from frame `start` to `stop` (exclusive), the likeliest path of states first."""
+        count, frames = self.values.shape[:2]
+        if not 0 <= start < stop <= frames:
+            raise ValueError(f"frames {start} to {stop} are not within the {frames} there are")
         if self.states is None:
-            raise TypeError("a model without discrete states has no paths to tell apart")
-        if not 0 <= start < stop <= self.states.shape[1]:
-            raise ValueError(f"frames {start} to {stop} are not within the {self.states.shape[1]} there are")
+            return [_summary((), self.values[:, start:stop], count)]
         taken = [tuple(int(path[i]) for i, _ in runs(path)) for path in self.states[:, start:stop]]
         return [
             _summary(path, self.values[[x == path for x in taken], start:stop], len(taken))

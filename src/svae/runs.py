@@ -8,7 +8,7 @@ from svae.data import Recordings
 from svae.report import write_report
 from svae.results.page import make_page
 from svae.results.page import report_for as report_for
-from svae.results.summary import about_model, about_states, advice
+from svae.results.summary import about_run, advice, segmentation
 from svae.segments import write_segments
 from svae.training.artifact import Fitted, save_fitted
 from svae.training.checkpoint import write_json
@@ -20,15 +20,13 @@ def write_results(
     """Write everything that a user wants to find in the run folder; returns the summary."""
     folder = Path(folder)
     save_fitted(fitted, folder / "model")
-    summary = about_model(fitted, recordings, folder) | {"seconds": round(seconds, 1)}
-    if fitted.config.model.graph == "lds":
-        write_json(folder / "summary.json", summary)
-        return summary
-    found = application.segment(fitted, recordings)
-    summary |= about_states(recordings, found)
-    write_segments(application.table(fitted, recordings, found), folder)
-    page = make_page(fitted, recordings, folder, title, dict(summary), found)
-    summary["warnings"] = advice(summary)
+    readings = application.read(fitted, recordings)
+    summary = about_run(fitted, recordings, folder, readings) | {"seconds": round(seconds, 1)}
+    found = segmentation(readings)
+    if found:
+        write_segments(application.table(fitted, recordings, found), folder)
+    page = make_page(fitted, recordings, folder, title, dict(summary), readings)
+    summary["warnings"] = advice(summary, fitted.config.model.num_states)
     write_json(folder / "summary.json", summary)
     write_report(page, folder / "report.html")
     return summary

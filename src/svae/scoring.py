@@ -75,17 +75,6 @@ def end(length: int) -> slice:
     return slice(length - min(LONGEST, round(HIDDEN * length)), length)
 
 
-def hide(recordings: Recordings, place: Any) -> Recordings:
-    """The recordings without the frames that `place(length)` names."""
-
-    def without(values: np.ndarray) -> np.ndarray:
-        values = values.copy()
-        values[place(len(values))] = np.nan
-        return values
-
-    return recordings.map(without)
-
-
 def filled(
     fitted: Fitted, recordings: Recordings, place: Any, num_samples: int, seed: int
 ) -> dict[str, float]:
@@ -94,7 +83,7 @@ def filled(
     recordings = dataclasses.replace(recordings, items=tuple(filter(anything, recordings)))
     if len(recordings) == 0:
         return {}
-    hidden = hide(recordings, place)
+    hidden = recordings.hide(place)
     drawn = application.impute(fitted, hidden, num_samples, seed)
     where = [np.isnan(x.values) & ~np.isnan(r.values) for x, r in zip(hidden, recordings, strict=True)]
     total = average_draw_scores(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -103,6 +104,16 @@ class Recordings:
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Recordings:
         """The same recordings with `function(values)` for values."""
         return replace(self, items=tuple(replace(item, values=function(item.values)) for item in self.items))
+
+    def hide(self, place: Callable[[int], Any]) -> Recordings:
+        """Without the frames that `place(length)` names, which are missing then."""
+
+        def hidden(values: np.ndarray) -> np.ndarray:
+            values = values.copy()
+            values[place(len(values))] = np.nan
+            return values
+
+        return self.map(hidden)
 
 
 def require_usable(recordings: Recordings, min_length: int = 2) -> Recordings:

@@ -6,6 +6,7 @@ from svae.models.base import Certificate as Certificate
 from svae.models.base import Draws as Draws
 from svae.models.base import Latents as Latents
 from svae.models.base import Model as Model
+from svae.models.base import Reading as Reading
 from svae.models.base import Segmentation as Segmentation
 from svae.models.svae import SVAE as SVAE
 from svae.models.svae import make_svae as make_svae

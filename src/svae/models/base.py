@@ -68,6 +68,15 @@ class Segmentation(NamedTuple):
     certificate: Certificate
 
 
+class Reading(NamedTuple):
+    """All that one inference tells of each sequence."""
+
+    latents: Latents
+    segmentation: Segmentation | None  # None for models that have no states
+    certificate: Certificate
+    bound: Float[Array, "batch"]  # nats, parameters aside
+
+
 class Draws(NamedTuple):
     """Sequences from a model; `states` is None for models that have none."""
 

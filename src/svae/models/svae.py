@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, Richardson
-from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Segmentation
+from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
 from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
 from svae.pgm import GraphicalModel, Inference, num_draws
 
@@ -63,10 +63,7 @@ class SVAE(Model):
         """One draw of z from q(z)."""
         posterior = self.posterior()
         inference = self.infer(posterior, batch)
-        decoded = self.decoder(self._draw(key, inference, batch))
-        density = self.likelihood.log_density(decoded, batch.filled)
-        present = batch.present
-        log_likelihood = jnp.sum(jnp.where(present, density, 0), axis=(1, 2))
+        log_likelihood = self._log_likelihood(key, inference, batch)
         solution = inference.solution
         diagnostics = {"sweeps": solution.sweeps, "converged": solution.converged}
         probability = self._state_probabilities(inference)
@@ -152,14 +149,27 @@ class SVAE(Model):
 
     def segment(self, batch: Batch) -> Segmentation:
         """The most likely path of q(k)."""
+        found = self._segmentation(self.infer(self.posterior(), batch), batch)
+        return super().segment(batch) if found is None else found
+
+    def read(self, key: PRNGKeyArray, batch: Batch) -> Reading:
+        """Latent path, states and bound from one inference; the bound has one draw of z from q(z)."""
         inference = self.infer(self.posterior(), batch)
+        bound = self._log_likelihood(key, inference, batch) - inference.kl_local
+        segmentation = self._segmentation(inference, batch)
+        return Reading(_latents(inference), segmentation, _certificate(inference), bound)
+
+    def _segmentation(self, inference: Inference, batch: Batch) -> Segmentation | None:
         probability = self._state_probabilities(inference)
         if probability is None:
-            return super().segment(batch)
+            return None
         states = jax.vmap(self.pgm.most_likely_states)(inference.solution, batch.lengths)
-        solution = inference.solution
-        certificate = Certificate(solution.converged, solution.sweeps, solution.residual)
-        return Segmentation(states, probability, certificate)
+        return Segmentation(states, probability, _certificate(inference))
+
+    def _log_likelihood(self, key: PRNGKeyArray, inference: Inference, batch: Batch) -> Float[Array, "batch"]:
+        decoded = self.decoder(self._draw(key, inference, batch))
+        density = self.likelihood.log_density(decoded, batch.filled)
+        return jnp.sum(jnp.where(batch.present, density, 0), axis=(1, 2))
 
     def _draw(
         self, key: PRNGKeyArray, inference: Inference, batch: Batch
@@ -176,6 +186,11 @@ def _latents(inference: Inference) -> Latents:
     z = inference.solution.stats[0]
     variance = jnp.diagonal(z.second, axis1=-2, axis2=-1) - z.first**2
     return Latents(z.first, jnp.sqrt(jnp.maximum(variance, 0)))
+
+
+def _certificate(inference: Inference) -> Certificate:
+    solution = inference.solution
+    return Certificate(solution.converged, solution.sweeps, solution.residual)
 
 
 def make_svae(

@@ -8,7 +8,7 @@ import pandas as pd
 from svae import plots
 from svae.report.channels import Channels
 from svae.report.data import ReportData
-from svae.report.dynamics import LatentPlane, eigenvalues_drawing, flow_drawing, modes_table, state_paths
+from svae.report.dynamics import LatentPlane, dynamics_drawings, latent_plane, state_paths
 from svae.report.markup import chip, number, tag
 from svae.report.plane import Plane
 from svae.report.states import by_state, durations, mostly, place_link, typical_segments
@@ -22,9 +22,7 @@ def state_cards(
     data: ReportData, colors: list[str], channels: Channels | None, overlap: Mapping[str, np.ndarray]
 ) -> str:
     """All cards; the page shows the one of the state that was clicked."""
-    plane = None
-    if data.recordings and data.recordings[0].latent_mean.shape[1] > 1:
-        plane = LatentPlane(data.recordings)
+    plane = latent_plane(data.recordings)
     cards = [
         _card(state, segments, data, colors, channels, plane, overlap)
         for state, segments in by_state(data.segments).items()
@@ -82,7 +80,7 @@ def _exemplars(
         begin, end = max(first, 0), min(first + whole, len(view.values))
         place = tag("p", place_link(segment, anchors), class_="small")
         spans = (first - begin, first - begin + whole), (start - begin, stop - begin)
-        pieces.append((view.values[begin:end], view.states[begin:end], *spans, place))
+        pieces.append((view.values[begin:end], view.states_in(slice(begin, end)), *spans, place))
     # A state may move little; what is still on the page's scales is not blown up to noise.
     own = Channels(channels.names, [piece[0] for piece in pieces], robust=True, least=0.2 * channels.span)
     strips = []
@@ -117,18 +115,9 @@ def _durations(segments: pd.DataFrame, color: str) -> str:
 
 
 def _dynamics(state: int, data: ReportData, colors: list[str], plane: LatentPlane | None) -> list[str]:
-    own = data.dynamics[state]
     used = np.flatnonzero(data.usage > 0).tolist()
     others = [x for s, x in data.dynamics.items() if s != state and s in used]
     rate = data.recordings[0].rate if data.recordings else None
-    drawing = eigenvalues_drawing(own, others, colors[state])
-    parts = [_part("Eigenvalues of its dynamics", drawing, modes_table(own.matrix, rate))]
     paths = state_paths(data.recordings, state)
-    if plane is not None and paths and plane.basis.shape[0] == len(own.offset):
-        say = (
-            "Arrows are the drift of a step, enlarged; lines are real paths, from their dots on; the ellipse "
-        )
-        say += "is the noise of a step."
-        flow = flow_drawing(own, paths, plane, colors[state])
-        parts.append(_part("Flow of the latent variables", flow, tag("p", say, class_="small")))
-    return parts
+    drawings = dynamics_drawings(data.dynamics[state], others, paths, plane, rate, colors[state])
+    return [_part(title, drawing) for title, drawing in drawings.items()]

@@ -14,15 +14,16 @@ class RecordingView:
     """One recording, its segmentation and its latent path; arrays start with the time axis.
 
     `values` are on their original scale with NaN where nothing was observed; `probability` is
-    (time, num_states); a negative label marks an unlabelled frame; `rate` is in frames per second.
+    (time, num_states), and None like `states` if the model has none; a negative label marks an unlabelled
+    frame; `rate` is in frames per second.
     """
 
     name: str
     values: np.ndarray
     channels: Sequence[str]
     rate: float | None
-    states: np.ndarray
-    probability: np.ndarray
+    states: np.ndarray | None
+    probability: np.ndarray | None
     latent_mean: np.ndarray
     latent_deviation: np.ndarray
     labels: np.ndarray | None = None
@@ -41,6 +42,10 @@ class RecordingView:
         if frames == 0:
             raise ValueError(f"recording '{self.name}' has no frames")
 
+    def states_in(self, part: slice) -> np.ndarray | None:
+        """The states of these frames, if there are any."""
+        return None if self.states is None else self.states[part]
+
     def label_name(self, label: int) -> str:
         """What to call a label."""
         return str(label) if self.label_names is None else self.label_names[label]
@@ -54,8 +59,9 @@ class ReportData:
     the columns stage ("vae", "dynamics" or "joint"), step or lap, and whichever of elbo, log_likelihood,
     kl_local, kl_parameters, states, sweeps and converged were measured. `segments` is a table as in
     `svae.segments`. `transition` (num_states, num_states) are expected probabilities and `usage`
-    (num_states,) shares of frames. `dynamics` are given by state; `config` is text, shown as it is. What is
-    left out is not on the page.
+    (num_states,) shares of frames: of a model without states there is nothing in them. `dynamics` are given
+    by state, `linear` are those of a model without; `config` is text, shown as it is. What is left out is
+    not on the page.
     """
 
     title: str
@@ -67,6 +73,7 @@ class ReportData:
     usage: np.ndarray
     warnings: list[str]
     dynamics: Mapping[int, StateDynamics] = field(default_factory=dict)
+    linear: StateDynamics | None = None
     certificates: Sequence[Certificate] = ()
     fans: Sequence[FanView] = ()
     samples: Sequence[SampleView] = ()
@@ -78,8 +85,9 @@ class ReportData:
             shapes = f"{self.transition.shape} for {self.num_states} states"
             raise ValueError(f"transition must be square and fit usage, got shape {shapes}")
         for view in self.recordings:
-            if view.probability.shape[1:] != (self.num_states,):
-                got = f"shape {view.probability.shape} for {self.num_states} states"
+            shape = (len(view.values), 0) if view.probability is None else view.probability.shape
+            if shape[1:] != (self.num_states,):
+                got = f"shape {shape} for {self.num_states} states"
                 raise ValueError(f"recording '{view.name}': probability of {got}")
         unknown = [state for state in self.dynamics if not 0 <= state < self.num_states]
         if unknown:

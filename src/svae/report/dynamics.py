@@ -101,6 +101,7 @@ def state_paths(views: Sequence[RecordingView], state: int) -> list[np.ndarray]:
     paths = [
         view.latent_mean[max(start - 1, 0) : stop]
         for view in views
+        if view.states is not None
         for start, stop in runs(view.states)
         if view.states[start] == state
     ]
@@ -149,6 +150,29 @@ def flow_drawing(own: StateDynamics, paths: Sequence[np.ndarray], plane: LatentP
     )
     labels = [f"direction {i + 1}, {share:.0%} of variance" for i, share in enumerate(plane.shares)]
     return drawing.svg("Flow of the latent variables", *labels, *marks)
+
+
+def dynamics_drawings(
+    own: StateDynamics,
+    others: Sequence[StateDynamics],
+    paths: Sequence[np.ndarray],
+    plane: LatentPlane | None,
+    rate: float | None,
+    color: str,
+) -> dict[str, str]:
+    """What there is to see of dynamics, by title: eigenvalues, and the flow with paths that they ruled."""
+    drawings = {"Eigenvalues": eigenvalues_drawing(own, others, color) + modes_table(own.matrix, rate)}
+    if plane is not None and paths and plane.basis.shape[0] == len(own.offset):
+        say = "Arrows are the drift of a step, enlarged; lines are real paths, from their dots on; the "
+        say += "ellipse is the noise of a step."
+        flow = flow_drawing(own, paths, plane, color)
+        drawings["Flow of the latent variables"] = flow + tag("p", say, class_="small")
+    return drawings
+
+
+def latent_plane(views: Sequence[RecordingView]) -> LatentPlane | None:
+    """The plane of these recordings, if their latent paths have two dimensions at least."""
+    return LatentPlane(views) if views and views[0].latent_mean.shape[1] > 1 else None
 
 
 def _arrows(drawing: Plane, starts: np.ndarray, ends: np.ndarray) -> str:

@@ -22,13 +22,13 @@ def fans_section(fans: Sequence[FanView], channels: Channels | None) -> str:
     """A figure for each gap."""
     if not fans or channels is None:
         return ""
-    note = (
-        "A stretch of each recording was hidden and drawn anew. Draws that went through the same states are "
-        "one path, with its share of the draws"
-    )
-    note += "." if channels.is_image else "; a line is their mean, a band holds nine tenths of them."
+    notes = ["A stretch of each recording was hidden and drawn anew."]
+    if any(path.states for fan in fans for path in fan.paths):
+        notes.append("Draws that went through the same states are one path, with its share of the draws.")
+    if not channels.is_image:
+        notes.append("A line is the mean of draws, a band holds nine tenths of them.")
     figures = [_fan(fan, channels) for fan in fans]
-    return tag("p", note, class_="note") + tag("div", *figures, class_="grid")
+    return tag("p", " ".join(notes), class_="note") + tag("div", *figures, class_="grid")
 
 
 def _fan(fan: FanView, channels: Channels) -> str:

@@ -13,6 +13,7 @@ from svae.report.cards import state_cards
 from svae.report.certificates import certificates_table, convergence_warning, settings
 from svae.report.channels import Channels
 from svae.report.data import RecordingView, ReportData
+from svae.report.dynamics import dynamics_drawings, latent_plane
 from svae.report.fans import fans_section
 from svae.report.figures import durations_figure, picture, transition_figure, usage_figure
 from svae.report.markup import chip, number, tag
@@ -47,7 +48,8 @@ def report_page(data: ReportData) -> str:
     channels = Channels(data.recordings[0].channels, values, robust=True) if values else None
     sections = [
         ("Recordings", "recordings", _recordings(data, colors, matched, channels)),
-        ("States", "states", _states(data, used) + table),
+        ("States", "states", _states(data, used) + table if data.num_states else ""),
+        ("Dynamics", "dynamics", _dynamics(data)),
         ("Gaps", "gaps", fans_section(data.fans, channels)),
         ("Samples", "samples", samples_section(data, colors, channels)),
         ("Inference", "inference", certificates_table(data.certificates)),
@@ -84,12 +86,11 @@ def _recordings(
 ) -> str:
     if channels is None:
         return ""
-    notes = [
-        "Click a state to see what it is. Drag to zoom, or turn the wheel with Ctrl or Shift; "
-        "double-click to see all.",
-        "States are the likeliest path, above the probabilities of all states.",
-    ]
-    if any(view.labels is not None for view in data.recordings):
+    notes = ["Drag to zoom, or turn the wheel with Ctrl or Shift; double-click to see all."]
+    if data.num_states:
+        notes.insert(0, "Click a state to see what it is.")
+        notes.append("States are the likeliest path, above the probabilities of all states.")
+    if data.num_states and any(view.labels is not None for view in data.recordings):
         notes.append("A label has the colour of the state that shares most of its frames; grey has none.")
     notes.append(channels.legend)
     bands = "Latent paths have a band of two standard deviations"
@@ -134,3 +135,18 @@ def _states(data: ReportData, used: list[int]) -> str:
     note += " Arrows join the most used ones and are probabilities given that a state ends, from 10% on."
     drawings = [tag("figure", tag("figcaption", name), picture(figure, name)) for name, figure in figures]
     return tag("p", note, class_="note") + tag("div", *drawings, class_="grid")
+
+
+def _dynamics(data: ReportData) -> str:
+    """Of a model without states; those of states are on their cards."""
+    if data.linear is None:
+        return ""
+    paths = [view.latent_mean for view in data.recordings]
+    rate = data.recordings[0].rate if data.recordings else None
+    drawings = dynamics_drawings(
+        data.linear, [], paths, latent_plane(data.recordings), rate, plots.PALETTE[0]
+    )
+    figures = [
+        tag("figure", tag("figcaption", title), drawing, class_="part") for title, drawing in drawings.items()
+    ]
+    return tag("div", *figures, class_="grid")

@@ -38,7 +38,10 @@ class Row(NamedTuple):
 def recording_panel(view: RecordingView, colors: list[str], matched: Mapping[str, int]) -> str:
     """The drawing, as SVG. A label has the colour of the state it is `matched` with."""
     time = Timeline(len(view.values), view.rate)
-    ribbons = [_states(view, time, colors), _chances(view, time, colors)]
+    ribbons = []
+    if view.states is not None and view.probability is not None:
+        ribbons += [_states(view.states, time, colors)]
+        ribbons += [_chances(view.states, view.probability, time, colors)]
     if view.labels is not None:
         ribbons.append(_labels(view, time, colors, matched))
     rows = [*ribbons, *_data(view, time), *_latents(view, time)]
@@ -47,7 +50,7 @@ def recording_panel(view: RecordingView, colors: list[str], matched: Mapping[str
     # Tints over the data, unseen until a state is highlighted.
     washes = "".join(
         bars(spans, top, bottom - top, class_=f"wash s{state}", fill=colors[state])
-        for state, spans in time.spans(view.states).items()
+        for state, spans in ({} if view.states is None else time.spans(view.states)).items()
     )
     marks, around = [washes], []
     for index, (place, part) in enumerate(zip(heights, rows, strict=False)):
@@ -89,22 +92,22 @@ def row_name(name: str, height: float) -> str:
     return tag("text", escape(short), whole, class_="row", x=LEFT - 10, y=height / 2 + 4)
 
 
-def _states(view: RecordingView, time: Timeline, colors: list[str]) -> Row:
+def _states(states: np.ndarray, time: Timeline, colors: list[str]) -> Row:
     """A ribbon of the most likely path of states."""
     marks = [
         bars(spans, 0.0, STATE_ROW, fill=colors[state], class_=f"state s{state}", data_state=state)
-        for state, spans in time.spans(view.states).items()
+        for state, spans in time.spans(states).items()
     ]
     texts = [
         _inside(time, start, stop, str(state), STATE_ROW, plots.text_color(colors[state]), state)
-        for state, start, stop in time.segments(view.states)
+        for state, start, stop in time.segments(states)
     ]
     return Row("states", STATE_ROW, "".join(marks), texts="".join(texts), gap=2)
 
 
-def _chances(view: RecordingView, time: Timeline, colors: list[str]) -> Row:
+def _chances(states: np.ndarray, probability: np.ndarray, time: Timeline, colors: list[str]) -> Row:
     """The probability of every state, stacked."""
-    chances = view.probability[time.shown]
+    chances = probability[time.shown]
     tops = np.round(LEVELS * np.cumsum(chances, axis=1) / chances.sum(axis=1, keepdims=True)).astype(int)
     tops = (DEPTH // LEVELS) * np.concatenate([np.zeros((len(tops), 1), int), tops], axis=1)
     edges = np.minimum(time.step * np.arange(len(tops) + 1), time.frames)
@@ -115,7 +118,7 @@ def _chances(view: RecordingView, time: Timeline, colors: list[str]) -> Row:
             about = {"class_": f"state s{state}", "data_state": state}
             marks.append(tag("path", tag("title", f"State {state}"), d=outline, fill=color, **about))
     # Not seen: the script reads values from lines.
-    chosen = view.probability[time.shown, view.states[time.shown]]
+    chosen = probability[time.shown, states[time.shown]]
     marks.append(
         tag(
             "path",

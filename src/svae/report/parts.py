@@ -10,7 +10,7 @@ from svae.completion import PathSummary
 
 @dataclass(frozen=True, eq=False)
 class StateDynamics:
-    """What a state does to the latent variables in one step: z' = matrix z + offset + noise."""
+    """What a state, or a model without any, does to the latent variables: z' = matrix z + offset + noise."""
 
     matrix: np.ndarray
     offset: np.ndarray
@@ -66,13 +66,13 @@ class FanView:
 
 @dataclass(frozen=True, eq=False)
 class SampleView:
-    """What the model made up: values (time, channels) on the original scale, and states (time,)."""
+    """What the model made up: values (time, channels) on the original scale, and states (time,) if any."""
 
     values: np.ndarray
-    states: np.ndarray
+    states: np.ndarray | None
 
     def __post_init__(self) -> None:
-        if len(self.values) != len(self.states):
+        if self.states is not None and len(self.values) != len(self.states):
             raise ValueError(f"a sample has {len(self.values)} frames, but {len(self.states)} states")
 
 

@@ -21,7 +21,7 @@ def samples_section(data: ReportData, colors: list[str], channels: Channels | No
         _figure(
             strip(
                 view.values[:length],
-                view.states[:length],
+                view.states_in(slice(length)),
                 colors,
                 channels,
                 f"Recording {view.name}",
@@ -31,7 +31,8 @@ def samples_section(data: ReportData, colors: list[str], channels: Channels | No
         )
         for view in data.recordings[: len(data.samples)]
     ]
-    note = "Drawn from the model alone, and the beginnings of real recordings; colours below them are states."
+    note = "Drawn from the model alone, and the beginnings of real recordings"
+    note += "; colours below them are states." if data.num_states else "."
     parts = [tag("p", note, class_="note"), tag("h3", "Generated"), tag("div", *made, class_="grid four")]
     parts += [tag("h3", "Real"), tag("div", *real, class_="grid four")] if real else []
     return "".join(parts)

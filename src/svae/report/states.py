@@ -15,7 +15,7 @@ def label_overlap(views: Sequence[RecordingView], num_states: int) -> dict[str, 
     """For each label, its frames in each state (num_states,), over the recordings that have labels."""
     overlap: dict[str, np.ndarray] = {}
     for view in views:
-        if view.labels is None:
+        if view.labels is None or view.states is None:
             continue
         for label in np.unique(view.labels[view.labels >= 0]).tolist():
             counts = np.bincount(view.states[view.labels == label], minlength=num_states)

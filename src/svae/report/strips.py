@@ -14,15 +14,15 @@ COLUMNS = 240  # as many as a small drawing can show
 
 def strip(
     values: np.ndarray,
-    states: np.ndarray,
+    states: np.ndarray | None,
     colors: list[str],
     channels: Channels,
     label: str,
     window: Span | None = None,
     marked: Span | None = None,
 ) -> str:
-    """Values and states; `window` is wider than them where several strips share a scale, `marked` the
-    part that matters.
+    """Values, and states if there are any; `window` is wider than them where several strips share a scale,
+    `marked` the part that matters.
     """
     time = Timeline(len(values), None, COLUMNS)
     first, last = window or (0, time.frames)
@@ -30,7 +30,7 @@ def strip(
     base = HEIGHT + BETWEEN
     parts += [
         bars(spans, base, RIBBON, fill=colors[state], class_=f"state s{state}", data_state=state)
-        for state, spans in time.spans(states).items()
+        for state, spans in ({} if states is None else time.spans(states)).items()
         if state >= 0
     ]
     if marked is not None:

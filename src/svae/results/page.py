@@ -9,7 +9,8 @@ from svae import application
 from svae.data import Recordings
 from svae.report import Certificate, RecordingView, ReportData, Skeleton, StateDynamics
 from svae.results.examples import fans, samples
-from svae.results.summary import about_model, about_states, advice, state_usage, training_log
+from svae.results.summary import about_run, advice, segmentation, state_usage, training_log
+from svae.segments import segments_table
 from svae.training.artifact import Fitted
 
 MOST_SHOWN = 8  # recordings
@@ -17,10 +18,9 @@ MOST_SHOWN = 8  # recordings
 
 def report_for(fitted: Fitted, recordings: Recordings, folder: Path) -> ReportData:
     """A report of any recordings; the run folder lends its name, its training log and its settings."""
-    folder = Path(folder)
-    found = application.segment(fitted, recordings)
-    summary = about_model(fitted, recordings, folder) | about_states(recordings, found)
-    return make_page(fitted, recordings, folder, folder.name, summary, found)
+    folder, readings = Path(folder), application.read(fitted, recordings)
+    summary = about_run(fitted, recordings, folder, readings)
+    return make_page(fitted, recordings, folder, folder.name, summary, readings)
 
 
 def make_page(
@@ -29,25 +29,26 @@ def make_page(
     folder: Path,
     title: str,
     summary: dict[str, Any],
-    found: list[application.States],
+    readings: list[application.Reading],
 ) -> ReportData:
-    """A report of recordings that are summed up and segmented already."""
+    """A report of recordings that are read and summed up already."""
     recordings = application.matched(fitted, recordings)
-    settings = folder / "config.toml"
+    settings, found = folder / "config.toml", segmentation(readings)
     return ReportData(
         title,
         summary,
         training_log(folder),
-        _views(fitted, recordings, found),
-        application.table(fitted, recordings, found),
+        _views(fitted, recordings, readings),
+        application.table(fitted, recordings, found) if found else segments_table((), (), (), None),
         transition_matrix(fitted),
         state_usage(found),
         # The page sees from the certificates what converged.
-        advice(summary | {"converged": 1.0}),
+        advice(summary | {"converged": 1.0}, fitted.config.model.num_states),
         dynamics=state_dynamics(fitted),
+        linear=linear_dynamics(fitted),
         certificates=[
-            Certificate(name, x.sweeps, x.residual, x.converged)
-            for name, x in zip(recordings.names, found, strict=True)
+            Certificate(name, x.certificate.sweeps, x.certificate.residual, x.certificate.converged)
+            for name, x in zip(recordings.names, readings, strict=True)
         ],
         fans=fans(fitted, recordings),
         samples=samples(fitted, recordings),
@@ -57,8 +58,10 @@ def make_page(
 
 
 def transition_matrix(fitted: Fitted) -> np.ndarray:
-    """Expected transition probabilities; independent draws for a mixture."""
+    """Expected transition probabilities; independent draws for a mixture, none where there are no states."""
     standard = _posterior(fitted)
+    if fitted.config.model.graph == "lds":
+        return np.zeros((0, 0))
     if fitted.config.model.graph == "mixture":
         weights = np.asarray(standard.weights.concentration)
         return np.tile(weights / weights.sum(), (len(weights), 1))
@@ -71,13 +74,22 @@ def state_dynamics(fitted: Fitted) -> dict[int, StateDynamics]:
     if fitted.config.model.graph != "slds":
         return {}
     dynamics = _posterior(fitted).dynamics
-    mean, scale = (np.asarray(x, np.float64) for x in (dynamics.mean, dynamics.scale))
-    size = mean.shape[1]
-    spare = np.asarray(dynamics.dof, np.float64) - size - 1
-    return {
-        state: StateDynamics(both[:, :size], both[:, size], scale[state] / spare[state])
-        for state, both in enumerate(mean)
-    }
+    parts = zip(dynamics.mean, dynamics.scale, dynamics.dof, strict=True)
+    return {state: _dynamics(*each) for state, each in enumerate(parts)}
+
+
+def linear_dynamics(fitted: Fitted) -> StateDynamics | None:
+    """Expected dynamics of a model that has no states."""
+    if fitted.config.model.graph != "lds":
+        return None
+    dynamics = _posterior(fitted).dynamics
+    return _dynamics(dynamics.mean, dynamics.scale, dynamics.dof)
+
+
+def _dynamics(mean: Any, scale: Any, dof: Any) -> StateDynamics:
+    mean, scale, dof = (np.asarray(x, np.float64) for x in (mean, scale, dof))
+    size = len(mean)
+    return StateDynamics(mean[:, :size], mean[:, size], scale / (dof - size - 1))
 
 
 def _posterior(fitted: Fitted) -> Any:
@@ -91,21 +103,21 @@ def _skeleton(recordings: Recordings) -> Skeleton | None:
     return Skeleton(known.joints, known.parents, np.arange(3 * len(known.joints)).reshape(-1, 3))
 
 
-def _views(fitted: Fitted, recordings: Recordings, found: list[application.States]) -> list[RecordingView]:
-    shown = recordings.select(recordings.names[:MOST_SHOWN])
-    latents = application.encode(fitted, shown)
+def _views(
+    fitted: Fitted, recordings: Recordings, readings: list[application.Reading]
+) -> list[RecordingView]:
     return [
         RecordingView(
             item.name,
             item.values,
             recordings.channels,
             recordings.rate or fitted.rate,
-            segmentation.states,
-            segmentation.probability,
-            path.mean,
-            path.deviation,
+            None if found.states is None else found.states.states,
+            None if found.states is None else found.states.probability,
+            found.path.mean,
+            found.path.deviation,
             item.labels,
             recordings.label_names,
         )
-        for item, segmentation, path in zip(shown, found[:MOST_SHOWN], latents, strict=True)
+        for item, found in zip(recordings.items[:MOST_SHOWN], readings, strict=False)
     ]

@@ -14,31 +14,34 @@ from svae.training.artifact import Fitted
 from svae.training.checkpoint import read_metrics
 
 
-def about_model(fitted: Fitted, recordings: Recordings, folder: Path) -> dict[str, Any]:
-    """How much there is, and how well the model explains it."""
-    return {
+def about_run(
+    fitted: Fitted, recordings: Recordings, folder: Path, readings: list[application.Reading]
+) -> dict[str, Any]:
+    """How much there is, and how well the model explains it; of states, if it has some."""
+    summary = {
         "recordings": len(recordings),
         "frames": int(sum(recordings.lengths)),
         "channels": recordings.num_features,
         "elbo": _last_bound(training_log(folder)),
-        "score": application.score(fitted, recordings),
+        "score": application.per_number(recordings, [x.bound for x in readings]),
         "ending": fitted.ending,
+        "converged": float(np.mean([x.certificate.converged for x in readings])),
     }
+    found = segmentation(readings)
+    if found:
+        summary |= {"states_used": num_used(state_usage(found)), **_scores(recordings, found)}
+    return summary
 
 
-def about_states(recordings: Recordings, found: list[application.States]) -> dict[str, Any]:
-    """What there is to say about a segmentation, and its agreement with labels where all have some."""
-    return {
-        "states_used": num_used(state_usage(found)),
-        "converged": float(np.mean([x.converged for x in found])),
-        **_scores(recordings, found),
-    }
+def segmentation(readings: list[application.Reading]) -> list[application.States]:
+    """The states of all recordings; an empty list if the model has none."""
+    return [x.states for x in readings if x.states is not None]
 
 
-def advice(summary: dict[str, Any]) -> list[str]:
-    """What a user should know before trusting the result."""
+def advice(summary: dict[str, Any], num_states: int) -> list[str]:
+    """What a user should know before trusting the result of a model that began with `num_states`."""
     warnings = []
-    if summary["states_used"] <= 1:
+    if num_states > 1 >= summary.get("states_used", num_states):
         warnings.append(
             "The states have collapsed: one explains everything. Train longer before the states are found "
             "(pretrain.steps), give typical_duration, or use fewer latent dimensions."
@@ -60,6 +63,8 @@ def training_log(folder: Path) -> pd.DataFrame:
 
 def state_usage(found: list[application.States]) -> np.ndarray:
     """Each state's share of the frames."""
+    if not found:
+        return np.zeros(0)
     counts = np.bincount(np.concatenate([x.states for x in found]), minlength=found[0].probability.shape[1])
     return counts / counts.sum()
 
