@@ -105,6 +105,7 @@ def test_inspect_tells_what_is_there(call):
     assert "6 recordings" in result.output
     assert "12 channels" in result.output
     assert "missing" in result.output
+    assert "labels: " in result.output
 
 
 @pytest.mark.parametrize("command", ["fit", "inspect"])

@@ -33,6 +33,20 @@ def test_spectrogram_from_its_definition(samples, size, hop):
     np.testing.assert_allclose(spectrogram, slow_spectrogram(signal, size, hop), rtol=1e-9, atol=1e-9)
 
 
+def test_folders_of_sounds_are_classes(tmp_path):
+    for word, name, frequency in ("no", "a", 500), ("no", "b", 600), ("yes", "a", 900):
+        (tmp_path / word).mkdir(exist_ok=True)
+        soundfile.write(tmp_path / word / f"{name}.wav", tone(frequency), RATE)
+    (tmp_path / "notes").mkdir()  # without sounds: left alone
+    recordings = load(tmp_path)
+    assert recordings.names == ("no/a", "no/b", "yes/a")
+    assert recordings.label_names == ("no", "yes")
+    assert [set(item.labels.tolist()) for item in recordings] == [{0}, {0}, {1}]
+    (tmp_path / "readme.wav").write_text("")  # files of its own come first
+    with pytest.raises(DataError, match=r"readme\.wav"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("ending", ["wav", "flac"])
 def test_sound_files(tmp_path, ending):
     stereo = np.stack([tone(1000), np.zeros(RATE // 2)], axis=1)

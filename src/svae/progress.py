@@ -13,6 +13,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from svae.words import counted
+
 STAGES = {"vae": "networks", "dynamics": "dynamics", "joint": "together"}
 
 
@@ -68,7 +70,7 @@ def _facts(record: dict[str, Any]) -> str:
     if "log_likelihood" in record:
         facts.append(f"(fit {record['log_likelihood']:,.0f}, KL {record['kl_local']:,.0f})")
     if "states" in record:
-        facts.append(f"{record['states']} states")
+        facts.append(counted(record["states"], "state"))
     if record.get("sweeps", 1.0) > 1:
         facts.append(f"{record['sweeps']:.1f} sweeps, {record['converged']:.0%} converged")
     return "  ".join(facts)

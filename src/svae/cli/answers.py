@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from svae.cli.common import Method, ModelPath, NumSamples, Rate, Seed, Source, app, load_model, note, plainly
+from svae.words import counted
 
 
 @app.command()
@@ -38,9 +39,8 @@ def segment(
         table = application.table(fitted, recordings, found)
         paths = write_segments(table, out)
         converged = sum(bool(x.converged) for x in found)
-        typer.echo(
-            f"{len(table)} segments in {len(recordings)} recordings; inference converged in {converged}"
-        )
+        where = counted(len(recordings), "recording")
+        typer.echo(f"{counted(len(table), 'segment')} in {where}; inference converged in {converged}")
         typer.echo("written " + ", ".join(map(str, paths)))
 
 
@@ -65,7 +65,8 @@ def impute(
         gaps = sum(len(completion.gaps()) for completion in found)
         if gaps == 0:
             note("nothing is missing in these recordings")
-        typer.echo(f"{gaps} gaps in {len(recordings)} recordings, {num_samples} draws of each")
+        where = counted(len(recordings), "recording")
+        typer.echo(f"{counted(gaps, 'gap')} in {where}, {counted(num_samples, 'draw')} of each")
         _tell_paths(recordings.names, found)
         _write(recordings.names, found, fitted, out)
 
@@ -89,8 +90,10 @@ def forecast(
         fitted = load_model(model)
         recordings = load(data, rate=rate)
         found = application.forecast(fitted, recordings, horizon, num_samples, seed, method)
-        frames = found[0].values.shape[1]
-        typer.echo(f"{frames} frames after each of {len(recordings)} recordings, {num_samples} draws of each")
+        frames, where = found[0].values.shape[1], counted(len(recordings), "recording")
+        typer.echo(
+            f"{counted(frames, 'frame')} after each of {where}, {counted(num_samples, 'draw')} of each"
+        )
         _tell_paths(recordings.names, found)
         _write(recordings.names, found, fitted, out)
 
@@ -139,7 +142,8 @@ def sample(
         given = None if states is None else read_states(states)
         wanted = length if given is None else len(given)
         found = application.generate(fitted, wanted, num_samples, seed, given)
-        typer.echo(f"{num_samples} new recordings of {found.values.shape[1]} frames")
+        made, frames = found.values.shape[:2]
+        typer.echo(f"{counted(made, 'new recording')} of {counted(frames, 'frame')}")
         _write(("sample",), [found], fitted, out)
 
 

@@ -7,7 +7,7 @@ import typer
 
 from svae.cli.common import Rate, Source, app, load_model, note, plainly
 
-MOST_CHANNELS = 20  # that `inspect` lists
+MOST_CHANNELS = 20  # and labels, that `inspect` lists
 
 
 @app.command()
@@ -15,13 +15,20 @@ def inspect(data: Source, rate: Rate = None) -> None:
     """Say what is in these data, and what looks odd about them."""
     with plainly():
         from svae.data import describe, load
+        from svae.words import counted
 
         found = describe(load(data, rate=rate))
         seconds = "" if found.rate is None else f", {found.frames / found.rate:,.1f} s at {found.rate:g} Hz"
-        typer.echo(f"{len(found.names)} recordings, {found.frames:,} frames{seconds}")
+        recordings, frames = counted(len(found.names), "recording"), counted(found.frames, "frame")
+        typer.echo(f"{recordings}, {frames}{seconds}")
         shortest, longest = min(found.lengths), max(found.lengths)
-        typer.echo(f"{len(found.channels)} channels; {shortest} to {longest} frames a recording")
+        channels = counted(len(found.channels), "channel")
+        typer.echo(f"{channels}; {shortest} to {longest} frames a recording")
         typer.echo(f"{found.missing:.1%} missing")
+        if found.labels:
+            shares = [f"{name} {frames / found.frames:.0%}" for name, frames in found.labels.items()]
+            more = ["..."] * (len(shares) > MOST_CHANNELS)
+            typer.echo(f"{counted(len(shares), 'label')}: " + ", ".join(shares[:MOST_CHANNELS] + more))
         width = max(len(channel.name) for channel in found.channels)
         for channel in found.channels[:MOST_CHANNELS]:
             typer.echo(

@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from svae.data.arrays import read_npy, read_npz
 from svae.data.audio import read_audio
 from svae.data.bvh import read_bvh
@@ -59,8 +61,8 @@ def load(
 
     The ending of the name tells the format; `options` are those of its reader: see `read_csv`,
     `read_audio`, `read_bvh`, `read_deeplabcut_csv`. A folder holds one format; its files are read in the
-    order of their names, and files of unknown endings are left alone. `rate` (frames per second) is for
-    files that do not tell theirs.
+    order of their names, and files of unknown endings are left alone. A folder of folders holds classes:
+    their names label the frames. `rate` (frames per second) is for files that do not tell theirs.
     """
     place = Path(path)
     if place.is_dir():
@@ -81,13 +83,35 @@ def load(
 
 
 def _load_folder(folder: Path, options: dict[str, Any]) -> Recordings:
-    paths = sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_file() and path.suffix.lower() in READERS and not path.name.startswith(".")
-    )
-    if not paths:
+    """The files of a folder; if there are none, those of the folders in it, each of which is a class."""
+    if _files(folder):
+        return _load_files(folder, options)
+    classes = [x for x in sorted(folder.iterdir()) if x.is_dir() and _files(x)]
+    if not classes:
         raise DataError(f"the folder holds no files of a known kind ({ENDINGS})", file=str(folder))
+    try:
+        return join([_labelled(_load_files(x, options), x.name) for x in classes])
+    except DataError as error:
+        error.file = error.file or str(folder)
+        raise
+
+
+def _files(folder: Path) -> list[Path]:
+    known = lambda x: x.is_file() and x.suffix.lower() in READERS and not x.name.startswith(".")
+    return sorted(filter(known, folder.iterdir()))
+
+
+def _labelled(recordings: Recordings, name: str) -> Recordings:
+    """Named after their folder, and labelled with its name unless they have labels of their own."""
+    items = tuple(replace(item, name=f"{name}/{item.name}") for item in recordings)
+    if any(item.labels is not None for item in items):
+        return replace(recordings, items=items)
+    items = tuple(replace(item, labels=np.zeros(len(item), np.int64)) for item in items)
+    return replace(recordings, items=items, label_names=(name,))
+
+
+def _load_files(folder: Path, options: dict[str, Any]) -> Recordings:
+    paths = _files(folder)
     readers = [_reader(path) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
         if reader is not readers[0]:
