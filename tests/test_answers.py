@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import jax
@@ -17,7 +18,7 @@ from svae.answers import read_states
 from svae.cli import app
 from svae.completion import Completion
 from svae.config import Config, override, write_config
-from svae.data import Recording, Recordings, Standardizer, load, windows
+from svae.data import Recording, Recordings, Standardizer, as_recordings, load, windows
 from svae.evaluation import evidence_lower_bound, importance_weighted
 from svae.features import FeatureNetwork, save_features
 from svae.features.artifact import make_settings
@@ -25,9 +26,9 @@ from svae.features.artifact import untrained as untrained_network
 from svae.features.inputs import Inputs
 from svae.models import SVAE
 from svae.pgm import SLDS
-from svae.scoring import evaluate, interpolate, likeness, repeat_last
+from svae.scoring import bounds, evaluate, interpolate, likeness, repeat_last
 from svae.streaming import Stream, agreement, segment_online
-from svae.training.artifact import Fitted, save_fitted
+from svae.training.artifact import Fitted, load_fitted, save_fitted
 from svae.training.build import GraphPrior, untrained
 
 CHANNELS = ("x", "y", "z")
@@ -199,6 +200,9 @@ def test_evaluation_has_a_number_for_every_question(slds):
     assert all(np.isfinite(value) for value in scores.values())
     assert scores["importance-weighted, 5 samples"] >= scores["elbo, 5 samples"]
     assert scores["recordings"] == 3
+    alone = bounds(slds, dataclasses.replace(recordings, items=recordings.items[:1]), 5, 0)
+    assert "elbo, standard error" not in alone  # there is none of one recording
+    assert np.isfinite(list(alone.values())).all()
 
 
 def feature_network() -> FeatureNetwork:
@@ -326,6 +330,7 @@ def test_commands_write_what_they_found(saved, tmp_path):
         (("segment", "lds"), "no discrete states"),
         (("forecast", "slds", "--horizon", "soon"), "must look like 0.5s"),
         (("segment", "slds", "--without", 9), "between 0 and 2"),
+        (("segment", "slds", "--without", -1), "without must lie between 0 and 2, got -1 to -1"),
         (("impute", "nowhere"), "there is no model"),
         (("forecast", "lds", "--method", "best"), "no method 'best'; choose from ancestral, expected"),
     ],
@@ -338,12 +343,50 @@ def test_mistakes_are_named(saved, tmp_path, arguments, message):
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("command", ["segment", "impute", "forecast", "sample"])
+def test_results_do_not_go_into_a_file(saved, command):
+    data = () if command == "sample" else (saved / "data.npz",)
+    result = call(command, saved / "slds", *data, "--out", saved / "data.npz")
+    assert result.exit_code == 2
+    assert (
+        result.output == f"error: --out {saved / 'data.npz'} is a file, not a folder: choose another name\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.json", "{", r"model\.json is not valid JSON"),
+        ("model.json", "[1]", r"model\.json must hold names and values, and holds list"),
+        ("model.json", '{"format": 1}', r"model\.json is not the card of a model: it has no config"),
+        ("model.safetensors", "", r"model\.safetensors cannot be read; is the file whole"),
+    ],
+)
+def test_broken_models_are_named(saved, tmp_path, name, content, message):
+    shutil.copytree(saved / "lds" / "model", tmp_path / "model")
+    (tmp_path / "model" / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_fitted(tmp_path)
+
+
+def test_recordings_without_names_must_have_all_channels(slds):
+    with pytest.raises(
+        ValueError, match="fitted to 3 channels and these recordings have 2; channels without"
+    ):
+        application.segment(slds, as_recordings(np.ones((20, 2))))
+    with pytest.raises(ValueError, match=r"without must be a list of states, such as \[2\], got 2"):
+        application.only(slds, np.zeros(4, int), without=2)
+
+
 def test_states_from_a_file_are_checked(tmp_path):
     path = tmp_path / "states.csv"
     path.write_text("frame,state\n0,1\n1,-1\n")
     assert read_states(path).tolist() == [1, -1]
     path.write_text("frame\n0\n")
     with pytest.raises(ValueError, match="no column named state; it has frame"):
+        read_states(path)
+    path.write_text("")
+    with pytest.raises(ValueError, match=r"states\.csv cannot be read as CSV with a column named state"):
         read_states(path)
     path.write_text("state\nwalk\n")
     with pytest.raises(ValueError, match="whole number"):

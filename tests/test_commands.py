@@ -1,5 +1,6 @@
 """The commands that users run: one fit from end to end, and many mistakes."""
 
+import errno
 import importlib.metadata
 import io
 import json
@@ -91,6 +92,28 @@ def test_fit_segment_and_resume(call, data, tmp_path, as_users_run):
     assert result.exit_code == 0, result.output
     assert (run / "metrics.ndjson").read_text() == before
     pd.testing.assert_frame_equal(pd.read_parquet(run / "segments.parquet"), written)
+
+
+def test_interruption_between_the_stages_says_how_to_go_on(call, data, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("svae.training.pipeline.fit", interrupted)
+    result = call("fit", data, "--out", tmp_path / "run")
+    assert result.exit_code == 130
+    assert f"go on with svae resume {tmp_path / 'run'}" in result.output
+
+
+def test_nobody_who_stops_listening_is_told_of_an_error(call, data, monkeypatch):
+    """As in `svae inspect ... | head -1`."""
+
+    def gone(recordings):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("svae.data.describe", gone)
+    result = call("inspect", data)
+    assert result.exit_code == 1
+    assert result.output == ""
 
 
 def test_help_lists_the_commands(call):
@@ -256,6 +279,11 @@ def test_progress_shows_every_kind_of_record():
     assert "states last 12.2 frames" in text
     with TrainingProgress(console) as progress:
         progress(records[-1])
+
+
+def test_progress_in_a_file_is_not_cut(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert TrainingProgress().console.width == 160  # here, too, nobody sees an edge
 
 
 @pytest.fixture

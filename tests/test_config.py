@@ -53,8 +53,8 @@ def test_unknown_names_get_the_nearest(assignment, nearest):
         override(Config(), [assignment])
 
 
-def test_names_unlike_any_other_get_none():
-    with pytest.raises(ConfigError, match=r"there is no setting 'zzz'$"):
+def test_names_unlike_any_other_are_told_where_settings_are():
+    with pytest.raises(ConfigError, match=r"no setting 'zzz'; settings are in the sections data, model"):
         override(Config(), ["zzz=1"])
 
 

@@ -134,13 +134,16 @@ def test_tables_of_several_recordings(tmp_path, name, write):
 def test_csv_dialects(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x; y\n1;2\n3;4\n")
-    assert load(path, delimiter=";").channels == ("x", "y")
-    with pytest.raises(DataError, match=r"a.csv: the columns are separated by ';'; say delimiter=';'"):
-        load(path)
+    assert load(path, delimiter=";").channels == load(path).channels == ("x", "y")
+    path.write_text("x\ty\tu, or v\n1\t2\t3\n3\t4\t5\n")
+    assert load(path).channels == ("x", "y", "u, or v")
+    np.testing.assert_array_equal(load(path)[0].values, [[1, 2, 3], [3, 4, 5]])
     path.write_text("1,2\n3,4\n")
     np.testing.assert_array_equal(load(path, header=False)[0].values, [[1, 2], [3, 4]])
     assert load(path, header=True, min_length=1).channels == ("1", "2")
-    with pytest.raises(DataError, match=r"a.csv: the first row holds numbers .* header=False"):
+    with pytest.raises(
+        DataError, match=r"a.csv: the first row holds numbers .* write names above it .*header=False"
+    ):
         load(path)
     path.write_bytes("﻿x,y\n1,2\n\n3,\n".encode())
     np.testing.assert_array_equal(load(path)[0].values, [[1, 2], [3, np.nan]])

@@ -54,6 +54,23 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name():
         svae.SwitchingSVAE(settings={"joint.graph_rat": 1}).config()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"random_state": "lucky"}, "random_state must be None or a whole number from 0 on, got 'lucky'"),
+        ({"random_state": 1.5}, "got 1.5"),
+        ({"random_state": -1}, "got -1"),
+        (
+            {"settings": ["joint.steps=3"]},
+            r"settings must be a dictionary of values by name, such as .*, got \['joint.steps=3'\]",
+        ),
+    ],
+)
+def test_wrong_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        svae.SwitchingSVAE(**parameters).config()
+
+
 def test_using_a_model_before_fitting_it_says_so():
     with pytest.raises(NotFittedError, match="call fit first"):
         svae.SwitchingSVAE().segment(waves())
@@ -103,8 +120,15 @@ def test_a_saved_model_gives_the_same_answers(fitted, tmp_path):
     loaded = svae.SwitchingSVAE.load(fitted.save(tmp_path))
     np.testing.assert_array_equal(loaded.segment_proba(waves()), fitted.segment_proba(waves()))
     assert (loaded.rate_, loaded.num_states) == (10.0, 3)
+    assert loaded.settings == {"model.hidden": [8], "dynamics.laps": 2, "chunk": 2}
+    assert loaded.config() == fitted.config()
     with pytest.raises(ValueError, match="kind slds, not lds"):
         svae.LinearSVAE.load(tmp_path)
+
+
+def test_forbidden_states_are_a_list(fitted):
+    with pytest.raises(ValueError, match=r"such as \[2\], got 2"):
+        fitted.segment(waves(), without=2)
 
 
 def test_other_channels_are_refused(fitted):

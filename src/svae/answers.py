@@ -58,7 +58,10 @@ def paths_table(names: Sequence[str], found: Sequence[Completion]) -> pd.DataFra
 
 def read_states(path: Path) -> np.ndarray:
     """States frame by frame: the column `state` of a CSV file; -1 is any state."""
-    table = pd.read_csv(path)
+    try:
+        table = pd.read_csv(path)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path} cannot be read as CSV with a column named state: {error}") from None
     if "state" not in table:
         raise ValueError(f"{path} has no column named state; it has {', '.join(map(str, table.columns))}")
     values = pd.to_numeric(table["state"], errors="coerce")

@@ -132,8 +132,10 @@ def num_states(fitted: Fitted) -> int:
 def only(fitted: Fitted, states: Int[ndarray, "time"], without: Sequence[int] = ()) -> Allowed:
     """What is allowed where `states` are known (-1: unknown) and those in `without` are forbidden."""
     count = num_states(fitted)
-    for name, values in ("states", np.asarray(states)), ("without", np.asarray(without, int)):
-        if values.size and not (values.min() >= -1 and values.max() < count):
+    if np.ndim(without) != 1:
+        raise ValueError(f"without must be a list of states, such as [2], got {without!r}")
+    for name, values, least in ("states", np.asarray(states), -1), ("without", np.asarray(without, int), 0):
+        if values.size and not (values.min() >= least and values.max() < count):
             got = f"{values.min()} to {values.max()}"
             raise ValueError(f"{name} must lie between 0 and {count - 1}, got {got}")
     possible = ~np.isin(np.arange(count), without)

@@ -1,12 +1,12 @@
 """The results of several runs side by side: what `svae compare` prints."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from svae.cards import read_card
 from svae.config import differing_settings, load_config
 
 SUMMARY, EVALUATION, NETWORK = "summary.json", "evaluation.json", "frechet network"
@@ -46,4 +46,4 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return read_card(path) if path.exists() else {}

@@ -207,7 +207,9 @@ def _problem(item: Any) -> str:
     if not near:  # the right name in the wrong section
         last = {x.split(".")[-1]: x for x in names}
         near = [last[x] for x in difflib.get_close_matches(path[-1], list(last), n=1, cutoff=0.5)]
-    return f"there is no setting '{name}'" + "".join(f"; did you mean '{hint}'?" for hint in near)
+    sections = ", ".join(dict.fromkeys(x.split(".")[0] for x in names if "." in x))
+    hint = f"did you mean '{near[0]}'?" if near else f"settings are in the sections {sections}"
+    return f"there is no setting '{name}'; {hint}"
 
 
 def _names(section: type[BaseModel], prefix: str = "") -> list[str]:

@@ -7,6 +7,7 @@ in the same form.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 from svae import application
 from svae.completion import Completion
-from svae.config import Config, make_config, override
+from svae.config import Config, differing_settings, make_config, override
 from svae.data import Recording, Recordings, as_recordings
 from svae.training.artifact import Fitted, load_fitted, save_fitted
 from svae.training.loop import Record, Watch
@@ -90,6 +91,11 @@ class StructuredVAE(BaseEstimator):
         values.setdefault("model", {})["graph"] = self.graph
         config = make_config(values)
         more = self.settings or {}
+        if not isinstance(more, dict):
+            example = '{"joint.graph_rate": 0.01}'
+            raise ValueError(
+                f"settings must be a dictionary of values by name, such as {example}, got {more!r}"
+            )
         return override(config, [f"{name}={_text(value)}" for name, value in more.items()])
 
     def _settings(self) -> dict[str, Any]:
@@ -179,6 +185,9 @@ class StructuredVAE(BaseEstimator):
         if settings.model.graph != cls.graph:
             raise ValueError(f"{folder} holds a model of kind {settings.model.graph}, not {cls.graph}")
         estimator = cls(**cls._parameters(settings))
+        configs = {"stored": settings, "given": estimator.config()}
+        others = differing_settings(configs)["stored"]  # that have no parameter of their own
+        estimator.settings = {name: x for name, x in others.items() if name != "data.path"} or None
         estimator._take(fitted)
         return estimator
 
@@ -201,7 +210,10 @@ class StructuredVAE(BaseEstimator):
         self.rate_ = fitted.rate
 
     def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
+        seed = 0 if self.random_state is None else self.random_state
+        if not isinstance(seed, Integral) or seed < 0:
+            raise ValueError(f"random_state must be None or a whole number from 0 on, got {seed!r}")
+        return int(seed)
 
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):
@@ -247,7 +259,7 @@ class _WithStates(StructuredVAE):
         """
         recordings, fitted = as_recordings(X, **form), self._fitted()
         allowed = None
-        if known is not None or len(without) > 0:
+        if known is not None or np.size(without) > 0:
             unknown = [np.full(len(item), -1) for item in recordings]
             given = zip(recordings, unknown if known is None else known, strict=True)
             allowed = [_allowed(fitted, item, states, without) for item, states in given]

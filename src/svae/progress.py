@@ -18,11 +18,20 @@ from svae.words import counted
 STAGES = {"vae": "networks", "dynamics": "dynamics", "joint": "together"}
 
 
+WIDE = 160  # columns of a line in a file
+
+
+def _console() -> Console:
+    """As wide as the terminal; in a file or a pipe, where nobody sees an edge, wide enough for all facts."""
+    console = Console(stderr=True)
+    return console if console.is_terminal else Console(stderr=True, width=WIDE)
+
+
 class TrainingProgress:
     """A watcher of training, to be used as a context."""
 
     def __init__(self, console: Console | None = None):
-        self.console = Console(stderr=True) if console is None else console
+        self.console = _console() if console is None else console
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<9}"),

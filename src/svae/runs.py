@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from svae import application
+from svae.cards import write_card
 from svae.data import Recordings
 from svae.report import write_report
 from svae.results.page import make_page
@@ -11,7 +12,6 @@ from svae.results.page import report_for as report_for
 from svae.results.summary import about_run, advice, segmentation
 from svae.segments import write_segments
 from svae.training.artifact import Fitted, save_fitted
-from svae.training.checkpoint import write_json
 
 
 def write_results(
@@ -27,6 +27,6 @@ def write_results(
         write_segments(application.table(fitted, recordings, found), folder)
     page = make_page(fitted, recordings, folder, title, dict(summary), readings)
     summary["warnings"] = advice(summary, fitted.config.model.num_states)
-    write_json(folder / "summary.json", summary)
+    write_card(folder / "summary.json", summary)
     write_report(page, folder / "report.html")
     return summary

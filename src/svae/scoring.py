@@ -54,13 +54,19 @@ def bounds(fitted: Fitted, recordings: Recordings, num_samples: int, seed: int) 
     one = nats_per_scalar(weights[0], sizes)
     several = nats_per_scalar(np.asarray(evidence_lower_bound(weights).value), sizes)
     tighter = shared_importance_weighted_bound(weights)
-    return {
+    scores = {
         "elbo, one sample": float(one.value),
         f"elbo, {num_samples} samples": float(several.value),
         "elbo, standard error": float(several.standard_error),
         f"importance-weighted, {num_samples} samples": float(tighter.value / sizes.sum()),
         "effective samples": float(effective_sample_size(weights.sum(axis=1))),
     }
+    return _known(scores)
+
+
+def _known(scores: dict[str, float]) -> dict[str, float]:
+    """Without those that there are too few data for."""
+    return {name: value for name, value in scores.items() if not np.isnan(value)}
 
 
 def middle(length: int) -> slice:
@@ -102,7 +108,7 @@ def filled(
         parts = zip(hidden, recordings, where, strict=True)
         simple = [score_draws(guess(x.values)[None], r.values, w) for x, r, w in parts]
         scores[f"crps of {name}"] = average_draw_scores(simple).crps
-    return {name: value for name, value in scores.items() if not np.isnan(value)}
+    return _known(scores)
 
 
 def interpolate(values: np.ndarray) -> np.ndarray:

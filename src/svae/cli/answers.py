@@ -5,7 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
-from svae.cli.common import Method, ModelPath, NumSamples, Rate, Seed, Source, app, load_model, note, plainly
+from svae.cli.common import (
+    Method,
+    ModelPath,
+    NumSamples,
+    Rate,
+    Seed,
+    Source,
+    app,
+    load_model,
+    note,
+    plainly,
+    require_folder,
+)
 from svae.words import counted
 
 
@@ -29,6 +41,7 @@ def segment(
         from svae.data import load
         from svae.segments import write_segments
 
+        require_folder(out)
         fitted = load_model(model)
         recordings = load(data, rate=rate)
         allowed = None
@@ -59,6 +72,7 @@ def impute(
         from svae import application
         from svae.data import load
 
+        require_folder(out)
         fitted = load_model(model)
         recordings = load(data, rate=rate)
         found = application.impute(fitted, recordings, num_samples, seed, method=method)
@@ -87,6 +101,7 @@ def forecast(
         from svae import application
         from svae.data import load
 
+        require_folder(out)
         fitted = load_model(model)
         recordings = load(data, rate=rate)
         found = application.forecast(fitted, recordings, horizon, num_samples, seed, method)
@@ -138,6 +153,7 @@ def sample(
         from svae import application
         from svae.answers import read_states
 
+        require_folder(out)
         fitted = load_model(model)
         given = None if states is None else read_states(states)
         wanted = length if given is None else len(given)
@@ -174,11 +190,11 @@ def evaluate(
 ) -> None:
     """Score a model on recordings: bounds, imputation and forecast of hidden stretches, segmentation."""
     with plainly():
+        from svae.cards import write_card
         from svae.comparison import EVALUATION
         from svae.data import load
         from svae.features import load_features
         from svae.scoring import evaluate as scores_of
-        from svae.training.checkpoint import write_json
 
         fitted = load_model(model)
         network = None if features is None else load_features(features)
@@ -190,5 +206,5 @@ def evaluate(
             text = f"{value:.4g}" if isinstance(value, float) else str(value)
             typer.echo(f"{name:<{width}}  {text}")
         if out is not None:
-            write_json(out, scores)
+            write_card(out, scores)
             typer.echo(f"written {out}")

@@ -50,6 +50,8 @@ def plainly() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *place: once(str(message))
             yield
+    except BrokenPipeError:  # `svae ... | head`: nobody listens any more, and typer ends quietly
+        raise
     except (ValueError, OSError, TrainingError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(2) from None
@@ -71,6 +73,12 @@ Method = Annotated[
     ),
 ]
 NumSamples = Annotated[int, typer.Option(min=1, help="Draws of each recording.")]
+
+
+def require_folder(path: Path) -> None:
+    """An error, before any work, if results cannot be put there."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"--out {path} is a file, not a folder: choose another name")
 
 
 def load_model(path: Path) -> "Fitted":

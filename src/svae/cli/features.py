@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from svae.cli.common import Rate, Seed, Source, app, plainly
+from svae.cli.common import Rate, Seed, Source, app, plainly, require_folder
 
 
 @app.command()
@@ -27,6 +27,7 @@ def features(
         from svae.features import Recipe
         from svae.features.command import train_features
 
+        require_folder(out)
         recipe = Recipe(epochs=epochs, seed=seed)
         network = train_features(
             load(data, rate=rate), out, kind, window=window, recipe=recipe, search=search, say=typer.echo

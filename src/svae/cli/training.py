@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from svae.cli.common import Rate, Source, app, plainly
+from svae.cli.common import Rate, Source, app, note, plainly, require_folder
 
 RUN_FILES = (
     *("config.toml", "metrics.ndjson", "segments.csv", "segments.parquet", "summary.json", "report.html"),
@@ -37,8 +37,7 @@ def demo(
         from svae.config import override
         from svae.presets import settings_for
 
-        if out.exists() and not out.is_dir():
-            raise ValueError(f"{out} is a file, not a folder")
+        require_folder(out)
         settings = override(
             settings_for("synthetic"), ["data.path=synthetic", f"seed={seed}", *(changes or [])]
         )
@@ -70,6 +69,7 @@ def fit(
         given = [] if rate is None else [f"data.rate={rate}"]
         settings = override(settings.model_copy(update={"data": source}), [*given, *(changes or [])])
         folder = out if out is not None else Path("runs") / Path(data).stem
+        require_folder(folder)
         if (folder / "config.toml").exists() and not force:
             raise ValueError(
                 f"{folder} holds a run: go on with svae resume {folder}, or start anew with --force"
@@ -115,11 +115,15 @@ def run(settings: Any, folder: Path, anew: bool = False, logs: list[str] | None 
     if anew and (folder / "config.toml").exists():  # not before the data are known to be good
         _forget_run(folder)
     others = [sink(name, folder, settings.model_dump(mode="json")) for name in logs or []]
-    with TrainingProgress() as progress:
-        fitted = fit_model(recordings, settings, folder, together(progress, *others))
-    name = Path(settings.data.path).stem
-    with progress.console.status("applying the model to all recordings, and drawing the report"):
-        summary = write_results(fitted, recordings, folder, name, time.monotonic() - started)
+    try:
+        with TrainingProgress() as progress:
+            fitted = fit_model(recordings, settings, folder, together(progress, *others))
+        name = Path(settings.data.path).stem
+        with progress.console.status("applying the model to all recordings, and drawing the report"):
+            summary = write_results(fitted, recordings, folder, name, time.monotonic() - started)
+    except KeyboardInterrupt:  # between the stages that end by themselves
+        note(f"interrupted; stages that ended are kept in {folder}: go on with svae resume {folder}")
+        raise typer.Exit(130) from None
     show(summary)
     typer.echo(f"\nwritten to {folder}: " + ", ".join(sorted(x.name for x in folder.iterdir())))
     if fitted.ending == "interrupted":

@@ -24,18 +24,23 @@ if TYPE_CHECKING:
 TIME_NAMES = ("time", "timestamp", "t")
 
 
-def read_csv(path: Path, delimiter: str = ",", header: bool | None = None) -> Recordings:
-    """A csv file whose first row names the channels; `header=False` if there is none."""
+DELIMITERS = ",", ";", "\t"
+
+
+def read_csv(path: Path, delimiter: str | None = None, header: bool | None = None) -> Recordings:
+    """A csv file whose first row names the channels; `header=False` if there is none.
+
+    Without a `delimiter`, it is the one of comma, semicolon and tab that finds most names in the first row.
+    """
+    delimiter = delimiter or max(DELIMITERS, key=lambda each: len(_first_row(path, each)))
     names = _first_row(path, delimiter)
     if not names:
         raise DataError("the file is empty")
     if header is None and all(is_number(name) for name in names):
         raise DataError(
-            "the first row holds numbers where names of channels are expected; "
-            "say header=False if it is data, header=True if these are the names"
+            "the first row holds numbers where names of channels are expected; write names above it (or load "
+            "it in Python, with header=False if it is data, header=True if these are the names)"
         )
-    if len(names) == 1 and ";" in names[0]:
-        raise DataError("the columns are separated by ';'; say delimiter=';'")
     columns = list(default_channels(len(names))) if header is False else [name.strip() for name in names]
     skip_rows = 0 if header is False else 1
     return recordings_from_frame(read_plain_csv(path, columns, skip_rows, delimiter), path.stem)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from svae.cards import read_card, write_card
 from svae.features.classifier import Classifier
 from svae.features.efficientnet import EfficientNet
 from svae.features.inputs import Inputs, Lengths, Values
@@ -153,7 +154,7 @@ def save_features(network: FeatureNetwork, folder: Path) -> Path:
         "settings": asdict(network.settings),
         "inputs": network.inputs.to_dict(),
     }
-    (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    write_card(folder / CARD, card)
     return folder
 
 
@@ -164,7 +165,7 @@ def load_features(folder: Path) -> FeatureNetwork:
     path = Path(folder) / CARD
     if not path.exists():
         raise FileNotFoundError(f"there is no feature network in {folder}: {CARD} is missing")
-    card = json.loads(path.read_text(encoding="utf-8"))
+    card = read_card(path)
     if card.get("format") != FORMAT:
         raise ValueError(f"{path} has format {card.get('format')}; this version reads {FORMAT}")
     plain = card["settings"]

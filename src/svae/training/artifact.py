@@ -1,12 +1,12 @@
 """The shareable model: weights in safetensors, everything else in JSON. Nothing is ever unpickled."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from svae.cards import read_card, write_card
 from svae.config import Config, make_config
 from svae.data import Standardizer
 from svae.models import SVAE
@@ -45,12 +45,13 @@ def save_fitted(fitted: Fitted, folder: Path) -> Path:
         "prior": fitted.prior._asdict(),
         "ending": fitted.ending,
     }
-    (folder / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    write_card(folder / "model.json", card)
     return folder
 
 
 def load_fitted(folder: Path) -> Fitted:
     """The model in a folder that `save_fitted` or a run wrote."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     folder = Path(folder)
@@ -58,13 +59,20 @@ def load_fitted(folder: Path) -> Fitted:
     path = folder / "model.json"
     if not path.exists():
         raise FileNotFoundError(f"there is no model in {folder}: {path.name} is missing")
-    card = json.loads(path.read_text(encoding="utf-8"))
+    card = read_card(path)
     if card.get("format") != FORMAT:
         raise ValueError(f"{path} has format {card.get('format')}; this version reads {FORMAT}")
+    for name in ("config", "standardizer", "channels", "rate", "prior", "ending"):
+        if name not in card:
+            raise ValueError(f"{path} is not the card of a model: it has no {name}")
     config = make_config(card["config"])
     prior = GraphPrior(**card["prior"])
     blank = untrained(config, len(card["channels"]), prior)
-    arrays = load_file(Path(folder) / "model.safetensors")
+    weights = folder / "model.safetensors"
+    try:
+        arrays = load_file(weights)
+    except SafetensorError as error:
+        raise ValueError(f"{weights} cannot be read; is the file whole? ({error})") from None
     return Fitted(
         tree_from_arrays(blank, arrays),
         config,

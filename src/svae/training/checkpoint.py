@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from svae.training.step import TrainState
 from svae.training.trees import arrays_from_tree, tree_from_arrays
@@ -83,12 +82,3 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             except json.JSONDecodeError:
                 continue
     return records
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Plain JSON, moved into place when whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    plain = lambda x: x.item() if isinstance(x, np.generic) else str(x)
-    temporary.write_text(json.dumps(value, indent=2, default=plain) + "\n", encoding="utf-8")
-    temporary.replace(path)
