@@ -132,7 +132,7 @@ def _label_counts(recordings: Recordings) -> dict[str, int]:
 def _warnings(recordings: Recordings, channels: tuple[Channel, ...]) -> list[str]:
     sentences = []
     if recordings.rate is None:
-        sentences.append("The sampling rate is unknown, so durations are in frames; give it as rate=.")
+        sentences.append("The sampling rate is unknown, so durations are in frames: give it (--rate, rate=).")
     for channel in channels:
         where = f"Channel '{channel.name}'"
         if channel.constant:
