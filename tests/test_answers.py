@@ -14,11 +14,11 @@ from svae import application
 from svae.answers import read_states
 from svae.cli import app
 from svae.config import Config, override
-from svae.data import Recording, Recordings, Standardizer, load
+from svae.data import Recording, Recordings, Standardizer, interpolate, load, repeat_last
 from svae.evaluation import evidence_lower_bound, importance_weighted
 from svae.models import SVAE
 from svae.pgm import SLDS
-from svae.scoring import evaluate, interpolate, repeat_last
+from svae.scoring import evaluate
 from svae.streaming import Stream, agreement, segment_online
 from svae.training.artifact import Fitted, save_fitted
 from svae.training.build import GraphPrior, untrained
