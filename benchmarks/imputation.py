@@ -197,19 +197,16 @@ def holes(
 ) -> None:
     """Frames of which only some entries are seen."""
     training, exercises = halves()
+    exercising = fit(training, override(settings_for("mocap6"), changes))
     toys = laplacian(num_sequences, seed=4)
     shares = {"a fifth of the entries": 0.2, "half of the entries": 0.5}
+    at_random = lambda recordings: {name: pierce(recordings, share) for name, share in shares.items()}
+    blocks = {"30 channels for 30 frames": toys.map(without_block)}
+    channels = {"a channel for 2 s": without_channels(exercises)}
     patterns = [
-        ("toy", fitted, toys, {name: pierce(toys, share) for name, share in shares.items()}),
-        (
-            "mocap6",
-            fit(training, override(settings_for("mocap6"), changes)),
-            exercises,
-            {name: pierce(exercises, share) for name, share in shares.items()},
-        ),
+        ("toy", fitted, toys, at_random(toys) | blocks),
+        ("mocap6", exercising, exercises, at_random(exercises) | channels),
     ]
-    patterns[0][-1]["30 channels for 30 frames"] = toys.map(without_block)
-    patterns[1][-1]["a channel for 2 s"] = without_channels(exercises)
     for data, model, recordings, missing in patterns:
         whole = [x.states for x in application.segment(model, recordings)]
         for name, hidden in missing.items():

@@ -1,7 +1,7 @@
 """Distributions of data given the decoder's output.
 
 A likelihood says how many outputs of the decoder it needs, what those mean, and how data should look to
-an encoder. Write your own by offering the same five things.
+an encoder. Write your own by offering the same things; only those that are abstract are a must.
 """
 
 from abc import abstractmethod
@@ -53,8 +53,8 @@ class Likelihood(eqx.Module):
         """
 
         def add(total: Array, key: PRNGKeyArray) -> tuple[Array, None]:
-            density = lambda x: self.log_density(x, drawn)
             drawn = self.sample(key, output)
+            density = lambda output: self.log_density(output, drawn)
             slopes = jax.jvp(density, (output,), (tangent,))[1]
             pulled = jax.vjp(density, output)[1](jnp.where(present, slopes, 0))[0]
             return total + pulled / INFORMATION_DRAWS, None

@@ -91,18 +91,18 @@ def reading(potential: GaussianTerms) -> Reading:
 
 
 def absorb(
-    mean: Float[Array, "*b n"], covariance: Float[Array, "*b n n"], seen: Reading
+    mean: Float[Array, "*b n"], covariance: Float[Array, "*b n n"], potential: Reading
 ) -> tuple[Float[Array, "*b"], Float[Array, "*b n"], Float[Array, "*b n n"]]:
     r"""Log-integral, mean and covariance of $N(z; m, P)\, e^{-\|Bz - b\|^2 / 2}$.
 
     That is the potential divided by its highest value, which has no bounds. Where B is zero nothing changes.
     """
-    seen, root = (jnp.broadcast_to(x, y.shape) for x, y in zip(seen, (mean, covariance), strict=True))
+    root = jnp.broadcast_to(potential.root, covariance.shape)
     scaled = matmul(covariance, transpose(root))  # P B'
     inner = linalg.identity_like(covariance) + matmul(root, scaled)
     inverse, log_determinant = linalg.inverse_and_log_det(inner)
     gain = matmul(scaled, inverse)
-    surprise = seen - matvec(root, mean)
+    surprise = jnp.broadcast_to(potential.seen, mean.shape) - matvec(root, mean)
     level = -0.5 * (log_determinant + jnp.sum(surprise * matvec(inverse, surprise), axis=-1))
     # Joseph's form stays positive definite where a difference would not
     left = linalg.identity_like(covariance) - matmul(gain, root)
