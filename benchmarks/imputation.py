@@ -3,9 +3,10 @@
 The toy: 200 new sequences of 250 frames, of which frames 20 to 70 are hidden, completed 100 times each by a
 trained model (`svae demo`). mocap6: a model and its baselines see four of the six recordings; stretches of
 two seconds are hidden in the others. Then generation: from the states of a real sequence, or of another
-one, with its first and last frames given.
+one, with its first and last frames given. Last, frames that are seen in part: entries missing at random, and
+channels missing for a while.
 
-`python benchmarks/imputation.py --run runs/demo` prints a table and writes all numbers.
+`python benchmarks/imputation.py --run runs/demo` prints a table and writes all numbers; `--only` does some.
 """
 
 import argparse
@@ -19,11 +20,10 @@ from svae import application
 from svae.bench.rows import Row, command_line, line, write
 from svae.completion import Completion
 from svae.config import override
-from svae.data import Recordings, load
+from svae.data import Recordings, interpolate, load, repeat_last
 from svae.data.synthetic import laplacian
 from svae.evaluation import DrawScores, average_draw_scores, score_draws
 from svae.presets import settings_for
-from svae.scoring import interpolate, repeat_last
 from svae.states import runs
 from svae.training.artifact import Fitted, load_fitted
 from svae.training.pipeline import fit
@@ -31,6 +31,8 @@ from svae.training.pipeline import fit
 GAP = slice(20, 70)  # of the toy
 LIKELY = 0.05  # share of the draws that makes a path a plausible one
 TRAINING, HIDDEN_SECONDS, EVERY_SECONDS = 4, 2.0, 8.0  # of mocap6
+BLOCK = slice(100, 130), slice(35, 65)  # frames and channels of the toy, where most bumps are
+PARTS = "mocap6", "states", "toy", "holes"
 
 Complete = Callable[[Recordings], list[Completion]]
 
@@ -124,16 +126,23 @@ def dynamics_paths(completion: Completion, names: np.ndarray) -> dict[tuple[int,
     return {one: taken.count(one) / len(taken) for one in set(taken)}
 
 
+def halves() -> tuple[Recordings, Recordings]:
+    """Recordings of mocap6 to train on, and others."""
+    everything = load("mocap6")
+    return everything.select(everything.names[:TRAINING]), everything.select(everything.names[TRAINING:])
+
+
+def stretches(recordings: Recordings, length: int) -> list[range]:
+    """Two seconds out of every eight."""
+    rate = recordings.rate or 10.0
+    gap, every = round(HIDDEN_SECONDS * rate), round(EVERY_SECONDS * rate)
+    return [range(start, start + gap) for start in range(every, length - every, every)]
+
+
 def mocap6(count: int, changes: list[str], say: Callable[[Row], None]) -> None:
     """Hidden stretches of recordings that no model has seen."""
-    everything = load("mocap6")
-    rate = everything.rate or 10.0
-    training = everything.select(everything.names[:TRAINING])
-    recordings = everything.select(everything.names[TRAINING:])
-    gap, every = round(HIDDEN_SECONDS * rate), round(EVERY_SECONDS * rate)
-    starts = lambda length: range(every, length - every, every)
-    places = lambda length: [start + t for start in starts(length) for t in range(gap)]
-    hidden = recordings.hide(places)
+    training, recordings = halves()
+    hidden = recordings.hide(lambda length: [t for x in stretches(recordings, length) for t in x])
     for name, graph in ("SVAE-SLDS", "slds"), ("SVAE-LDS", "lds"):
         fitted = fit(training, override(settings_for("mocap6"), [f"model.graph={graph}", *changes]))
         say(scored("mocap6", name, recordings, hidden, by(fitted, count)))
@@ -157,10 +166,62 @@ def from_states(fitted: Fitted, num_sequences: int, say: Callable[[Row], None]) 
         say({"data": "toy", "method": name, "rmse": float(np.mean(values)), "closer": float(closer)})
 
 
+def pierce(recordings: Recordings, share: float) -> Recordings:
+    """Without a share of the entries, wherever they are."""
+    rng = np.random.default_rng(0)
+    return recordings.map(lambda values: np.where(rng.random(values.shape) < share, np.nan, values))
+
+
+def without_block(values: np.ndarray) -> np.ndarray:
+    """Of a toy sequence."""
+    values = values.copy()
+    values[BLOCK] = np.nan
+    return values
+
+
+def without_channels(recordings: Recordings) -> Recordings:
+    """One channel less in each stretch, in turn."""
+
+    def without(values: np.ndarray) -> np.ndarray:
+        values = values.copy()
+        for number, stretch in enumerate(stretches(recordings, len(values))):
+            values[stretch.start : stretch.stop, number % values.shape[1]] = np.nan
+        return values
+
+    return recordings.map(without)
+
+
+def holes(
+    fitted: Fitted, count: int, num_sequences: int, changes: list[str], say: Callable[[Row], None]
+) -> None:
+    """Frames of which only some entries are seen."""
+    training, exercises = halves()
+    exercising = fit(training, override(settings_for("mocap6"), changes))
+    toys = laplacian(num_sequences, seed=4)
+    shares = {"a fifth of the entries": 0.2, "half of the entries": 0.5}
+    at_random = lambda recordings: {name: pierce(recordings, share) for name, share in shares.items()}
+    blocks = {"30 channels for 30 frames": toys.map(without_block)}
+    channels = {"a channel for 2 s": without_channels(exercises)}
+    patterns = [
+        ("toy", fitted, toys, at_random(toys) | blocks),
+        ("mocap6", exercising, exercises, at_random(exercises) | channels),
+    ]
+    for data, model, recordings, missing in patterns:
+        whole = [x.states for x in application.segment(model, recordings)]
+        for name, hidden in missing.items():
+            states = [x.states for x in application.segment(model, hidden)]
+            same = float(np.mean(np.concatenate(states) == np.concatenate(whole)))
+            found = scored(data, "SVAE-SLDS", recordings, hidden, by(model, count))
+            say(found | {"missing": name, "same_states": same})
+            found = scored(data, "straight line", recordings, hidden, guess(interpolate))
+            say(found | {"missing": name})
+
+
 def main(arguments: list[str] | None = None) -> list[Row]:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--run", type=Path, default=Path("runs/demo"), help="of `svae demo`")
+    parser.add_argument("--only", action="append", choices=PARTS, help="all, by default")
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="for mocap6")
@@ -172,10 +233,15 @@ def main(arguments: list[str] | None = None) -> list[Row]:
         rows.append(found)
         print(line(found), flush=True)
 
-    fitted = load_fitted(given.run / "model")
-    mocap6(given.draws, given.set, say)
-    from_states(fitted, max(given.sequences // 10, 2), say)
-    toy(fitted, given.draws, given.sequences, say)
+    fitted, fewer = load_fitted(given.run / "model"), max(given.sequences // 10, 2)
+    parts = {
+        "mocap6": lambda: mocap6(given.draws, given.set, say),
+        "states": lambda: from_states(fitted, fewer, say),
+        "toy": lambda: toy(fitted, given.draws, given.sequences, say),
+        "holes": lambda: holes(fitted, given.draws, fewer, given.set, say),
+    }
+    for name in given.only or PARTS:
+        parts[name]()
     write(rows, given.out, command_line("imputation", arguments))
     return rows
 

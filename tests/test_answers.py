@@ -18,7 +18,7 @@ from svae.answers import read_states
 from svae.cli import app
 from svae.completion import Completion
 from svae.config import Config, override, write_config
-from svae.data import Recording, Recordings, Standardizer, as_recordings, load, windows
+from svae.data import Recording, Recordings, Standardizer, as_recordings, interpolate, load, repeat_last, windows
 from svae.evaluation import evidence_lower_bound, importance_weighted
 from svae.features import FeatureNetwork, save_features
 from svae.features.artifact import make_settings
@@ -26,7 +26,7 @@ from svae.features.artifact import untrained as untrained_network
 from svae.features.inputs import Inputs
 from svae.models import SVAE
 from svae.pgm import SLDS
-from svae.scoring import bounds, evaluate, interpolate, likeness, repeat_last
+from svae.scoring import bounds, evaluate, likeness
 from svae.streaming import Stream, agreement, segment_online
 from svae.training.artifact import Fitted, load_fitted, save_fitted
 from svae.training.build import GraphPrior, untrained

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.linalg import block_diag
 from scipy.special import expit, softmax
 
 from helpers import astype
@@ -16,6 +17,7 @@ from svae.networks import (
     Gamma,
     Gaussian,
     LayerNorm,
+    Likelihood,
     Poisson,
     mlp_decoder,
     mlp_encoder,
@@ -256,6 +258,31 @@ def test_positive_data_are_seen_as_logarithms():
     np.testing.assert_allclose(Gamma().features(jnp.asarray(x)), np.log(x), rtol=1e-12)
     np.testing.assert_allclose(Poisson().features(jnp.asarray(x)), np.log1p(x), rtol=1e-12)
     assert np.all(np.isfinite(Gamma().features(jnp.zeros((1, 2)))))
+
+
+def information_matrix(likelihood, information, output, present):
+    """All columns, of one step."""
+    columns = jax.vmap(lambda tangent: information(likelihood, output[0], present, tangent))
+    return np.asarray(columns(jnp.eye(output.shape[1])))
+
+
+@every_likelihood
+def test_information_is_the_variance_of_the_slope(name):
+    """In closed form, of what is present; and nearly the same by draws."""
+    likelihood = astype(LIKELIHOODS[name], jnp.float64)
+    output, present = jnp.asarray(random_output(likelihood, time=1)), jnp.asarray([True, False, True])
+    if name == "categorical":
+        probability = softmax(np.asarray(output).reshape(FEATURES, CLASSES), axis=-1)
+        expected = block_diag(*(np.diag(p) - np.outer(p, p) for p in probability))
+    else:
+        variance = oracle(name, np.asarray(output[0])).stats()[1]
+        expected = np.diag({"gaussian": 1 / variance, "gamma": np.full(FEATURES, 2.5)}.get(name, variance))
+    outputs = output.shape[1]
+    expected = expected * np.repeat(np.asarray(present), outputs // FEATURES)[:, None]
+    found = information_matrix(likelihood, type(likelihood).information, output, present)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    drawn = information_matrix(likelihood, Likelihood.information, output, present)
+    np.testing.assert_allclose(drawn, expected, rtol=0.6, atol=0.1)
 
 
 @every_likelihood

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 from scipy.special import logsumexp
 
-from svae.expfam import GaussianParameters, LinearGaussian
-from svae.pgm.particles import Evidence, SwitchingParameters, absorb, draw_paths
+from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
+from svae.pgm.particles import Evidence, SwitchingParameters, absorb, draw_paths, reading
 
 STATES, SIZE = 2, 2
 
@@ -34,16 +35,17 @@ def parameters():
 def evidence():
     """Five steps; the second and third are a gap, and the last state is likelier to be the first."""
     rng = np.random.default_rng(1)
-    precision = np.array([4.0, 0, 0, 9.0, 1.0])[:, None] * np.array([1.0, 0.5])
-    linear = precision * rng.normal(size=(5, SIZE))
+    precision = np.array([4.0, 0, 0, 9.0, 1.0])[:, None, None] * np.array([[1.0, 0.4], [0.4, 0.5]])
+    linear = (precision @ rng.normal(size=(5, SIZE, 1)))[..., 0]
     states = np.zeros((4, STATES))
     states[3] = [0.5, -0.5]
-    return Evidence(jnp.asarray(linear), jnp.asarray(precision), jnp.asarray(states))
+    return Evidence(GaussianTerms(jnp.asarray(linear), jnp.asarray(-0.5 * precision)), jnp.asarray(states))
 
 
 def enumerated(parameters, evidence):
     """Log-evidence, probability of each path of states, and the mean of z given it, all dense."""
-    steps = evidence.linear.shape[0]
+    steps = evidence.path.first.shape[0]
+    r, R = np.ravel(evidence.path.first), block_diag(*(-2 * np.asarray(evidence.path.second)))
     scores, means = {}, {}
     for path in itertools.product(range(STATES), repeat=steps - 1):
         mean, covariance = [np.asarray(parameters.initial.mean)], np.zeros((steps * SIZE, steps * SIZE))
@@ -60,7 +62,7 @@ def enumerated(parameters, evidence):
             covariance[here, here] = (
                 matrix @ covariance[before, before] @ matrix.T + parameters.dynamics.covariance[k]
             )
-        m, r, R = np.concatenate(mean), np.ravel(evidence.linear), np.diag(np.ravel(evidence.precision))
+        m = np.concatenate(mean)
         precision = np.linalg.inv(covariance)
         posterior = np.linalg.inv(precision + R)
         centre = posterior @ (precision @ m + r)
@@ -73,19 +75,23 @@ def enumerated(parameters, evidence):
         states = sum(float(evidence.states[t, k]) for t, k in enumerate(path))
         scores[path], means[path] = log_prior + level + states, centre.reshape(steps, SIZE)
     total = logsumexp(list(scores.values()))
-    seen = np.asarray(evidence.precision) > 0
-    highest = 0.5 * np.sum(np.asarray(evidence.linear)[seen] ** 2 / np.asarray(evidence.precision)[seen])
-    return total - highest, {path: np.exp(score - total) for path, score in scores.items()}, means
+    return (
+        total - 0.5 * r @ np.linalg.pinv(R) @ r,
+        {path: np.exp(score - total) for path, score in scores.items()},
+        means,
+    )
 
 
 def test_absorbing_a_potential_is_a_conjugate_update():
     rng = np.random.default_rng(2)
     mean, root = rng.normal(size=3), rng.normal(size=(3, 3))
     covariance = root @ root.T
-    precision = np.array([2.0, 0.0, 30.0])
-    linear = precision * rng.normal(size=3)
-    level, new_mean, new_covariance = absorb(*map(jnp.asarray, (mean, covariance, linear, precision)))
-    expected = np.linalg.inv(np.linalg.inv(covariance) + np.diag(precision))
+    precision = np.array([[2.0, 0.0, 5.0], [0.0, 0.0, 0.0], [5.0, 0.0, 30.0]])
+    linear = precision @ rng.normal(size=3)
+    seen = lambda r, R: reading(GaussianTerms(jnp.asarray(r), jnp.asarray(-0.5 * R)))
+    known = jnp.asarray(mean), jnp.asarray(covariance)
+    level, new_mean, new_covariance = absorb(*known, seen(linear, precision))
+    expected = np.linalg.inv(np.linalg.inv(covariance) + precision)
     np.testing.assert_allclose(new_covariance, expected, rtol=1e-9)
     natural = np.linalg.solve(covariance, mean) + linear
     np.testing.assert_allclose(new_mean, expected @ natural, rtol=1e-9)
@@ -95,9 +101,9 @@ def test_absorbing_a_potential_is_a_conjugate_update():
         + np.linalg.slogdet(expected)[1]
         - np.linalg.slogdet(covariance)[1]
     )
-    highest = 0.5 * np.sum(linear[[0, 2]] ** 2 / precision[[0, 2]])
+    highest = 0.5 * linear @ np.linalg.pinv(precision) @ linear
     assert float(level) == pytest.approx(log_integral - highest, rel=1e-9)
-    unchanged = absorb(*map(jnp.asarray, (mean, covariance, 0 * linear, 0 * precision)))
+    unchanged = absorb(*known, seen(0 * linear, 0 * precision))
     np.testing.assert_allclose(unchanged[0], 0, atol=1e-12)
     np.testing.assert_array_equal(unchanged[1], mean)
 
@@ -132,9 +138,9 @@ def test_latents_spread_as_they_should(parameters, evidence):
     matrix, offset = parameters.dynamics.weights[0, :, :-1], parameters.dynamics.weights[0, :, -1]
     noise = jnp.linalg.inv(parameters.dynamics.covariance[0])
     first = jnp.linalg.inv(parameters.initial.covariance)
-    linear = evidence.linear.at[0].add(first @ parameters.initial.mean)
+    linear = evidence.path.first.at[0].add(first @ parameters.initial.mean)
     linear = linear.at[:-1].add(-matrix.T @ noise @ offset).at[1:].add(noise @ offset)
-    precision = jax.vmap(jnp.diag)(evidence.precision).at[0].add(first)
+    precision = (-2 * evidence.path.second).at[0].add(first)
     precision = precision.at[:-1].add(matrix.T @ noise @ matrix).at[1:].add(noise)
     cross = jnp.broadcast_to(matrix.T @ noise, (4, SIZE, SIZE))
     stats = GaussianChain().expected_stats(GaussianChainTerms(linear, -0.5 * precision, cross))
@@ -146,9 +152,9 @@ def test_latents_spread_as_they_should(parameters, evidence):
 
 def test_padding_changes_nothing_before_it(parameters, evidence):
     """Draws of a padded sequence have the moments of the sequence alone; behind it they are zero."""
+    behind = GaussianTerms(jnp.full((3, SIZE), 7.0), jnp.broadcast_to(-2.5 * jnp.eye(SIZE), (3, SIZE, SIZE)))
     padded = Evidence(
-        jnp.pad(evidence.linear, [(0, 3), (0, 0)], constant_values=7.0),
-        jnp.pad(evidence.precision, [(0, 3), (0, 0)], constant_values=5.0),
+        jax.tree.map(lambda x, y: jnp.concatenate([x, y]), evidence.path, behind),
         jnp.pad(evidence.states, [(0, 3), (0, 0)]),
     )
     alone = draw_paths(jax.random.key(0), parameters, evidence, 500, 4000)

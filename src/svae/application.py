@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from svae.completion import Completion
-from svae.data import DataError, Recording, Recordings
+from svae.data import DataError, Recording, Recordings, interpolate
 from svae.durations import whole_frames
 from svae.meanfield import CoordinateAscent
-from svae.models import SVAE, Batch, Draws, Latents, Segmentation
+from svae.models import SVAE, Batch, Draws, Latents, Segmentation, partly_seen, with_decoder_potentials
 from svae.models import Reading as Readings
 from svae.pgm import bridge
 from svae.segments import segments_table
@@ -158,8 +158,23 @@ def _each(
     model = dataclasses.replace(fitted.model, solver=solver)
     masks = [None] * len(recordings) if allowed is None else allowed
     for recording, mask in zip(matched(fitted, recordings), masks, strict=True):
-        result = method(model, batch_of(fitted, recording, mask), *args)
+        batch = prepared(model, batch_of(fitted, recording, mask))
+        result = method(model, batch, *args)
         yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
+
+
+def prepared(model: SVAE, batch: Batch) -> Batch:
+    """With potentials of the decoder if a frame was seen in part; otherwise as it is, at no cost."""
+    if not np.any(partly_seen(batch)):
+        return batch
+    gappy = np.where(batch.inside[:, :, None], batch.values, np.nan)
+    filled = np.stack([interpolate(values) for values in gappy])
+    return _with_decoder_potentials(model, batch, jnp.asarray(filled))
+
+
+@eqx.filter_jit
+def _with_decoder_potentials(model: SVAE, batch: Batch, filled: jax.Array) -> Batch:
+    return with_decoder_potentials(model, batch, filled)
 
 
 @eqx.filter_jit

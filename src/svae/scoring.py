@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from svae import application
-from svae.data import Recording, Recordings, windows
+from svae.data import Recording, Recordings, interpolate, repeat_last, windows
 from svae.evaluation import (
     average_draw_scores,
     boundary_f1,
@@ -109,25 +109,6 @@ def filled(
         simple = [score_draws(guess(x.values)[None], r.values, w) for x, r, w in parts]
         scores[f"crps of {name}"] = average_draw_scores(simple).crps
     return _known(scores)
-
-
-def interpolate(values: np.ndarray) -> np.ndarray:
-    """Straight lines across gaps; constant before the first and after the last observed value."""
-    frames, filled = np.arange(len(values)), values.copy()
-    for channel in filled.T:
-        seen = ~np.isnan(channel)
-        channel[:] = np.interp(frames, frames[seen], channel[seen]) if seen.any() else 0
-    return filled
-
-
-def repeat_last(values: np.ndarray) -> np.ndarray:
-    """The last observed value; before the first one, the first."""
-    filled = values.copy()
-    for channel in filled.T:
-        seen = np.flatnonzero(~np.isnan(channel))
-        latest = np.searchsorted(seen, np.arange(len(channel)), side="right") - 1
-        channel[:] = channel[seen[np.maximum(latest, 0)]] if len(seen) else 0
-    return filled
 
 
 GUESSES = {"a straight line": interpolate, "the last frame": repeat_last}

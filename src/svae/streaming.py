@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 class Stream:
-    """Frames in, states out. One program is compiled, for all frames alike."""
+    """Frames in, states out. One program is compiled for all frames, and one more if some are partly seen."""
 
     def __init__(self, fitted: Fitted, lag: float | str = "1s", context: int | None = None):
         """`lag` is a number of frames or a duration; `context` frames are kept."""
@@ -83,8 +83,8 @@ class Stream:
                 yield Answer(self._seen - 1 - back, probability[here - back], probability[here])
 
     def _probability(self, length: int) -> Float[ndarray, "time k"]:
-        values = jnp.asarray(self._window)[None]
-        return np.asarray(_infer(self._model, Batch(values, jnp.asarray([length], jnp.int32)))[0])
+        batch = Batch(jnp.asarray(self._window)[None], jnp.asarray([length], jnp.int32))
+        return np.asarray(_infer(self._model, application.prepared(self._model, batch))[0])
 
 
 @eqx.filter_jit

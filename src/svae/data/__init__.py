@@ -12,6 +12,8 @@ from svae.data.description import Description as Description
 from svae.data.description import describe as describe
 from svae.data.errors import DataError as DataError
 from svae.data.files import load as load
+from svae.data.guesses import interpolate as interpolate
+from svae.data.guesses import repeat_last as repeat_last
 from svae.data.mocap import mocap6 as mocap6
 from svae.data.recordings import Recording as Recording
 from svae.data.recordings import Recordings as Recordings

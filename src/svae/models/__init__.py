@@ -8,6 +8,8 @@ from svae.models.base import Latents as Latents
 from svae.models.base import Model as Model
 from svae.models.base import Reading as Reading
 from svae.models.base import Segmentation as Segmentation
+from svae.models.partial import partly_seen as partly_seen
+from svae.models.partial import with_decoder_potentials as with_decoder_potentials
 from svae.models.svae import SVAE as SVAE
 from svae.models.svae import make_svae as make_svae
 from svae.models.svae import with_graph as with_graph

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from svae.expfam import GaussianTerms
+
 
 class Batch(NamedTuple):
     """Sequences, padded to one length."""
@@ -15,6 +17,7 @@ class Batch(NamedTuple):
     values: Float[Array, "batch time features"]
     lengths: Int[Array, "batch"]
     allowed: Bool[Array, "batch time k"] | None = None  # states that may be; all of them if None
+    potentials: GaussianTerms | None = None  # of each step; the encoder's if None
 
     @property
     def inside(self) -> Bool[Array, "batch time"]:
@@ -115,7 +118,9 @@ class Model(eqx.Module):
         count, time, features = batch.values.shape
         longer = jnp.full((count, time + horizon, features), jnp.nan, batch.values.dtype)
         longer = longer.at[:, :time].set(jnp.where(batch.inside[:, :, None], batch.values, jnp.nan))
-        drawn = self.impute(key, Batch(longer, batch.lengths + horizon), num_samples)
+        nothing = lambda x: jnp.pad(x, [(0, 0), (0, horizon), *[(0, 0)] * (x.ndim - 2)])
+        potentials = jax.tree.map(nothing, batch.potentials)
+        drawn = self.impute(key, Batch(longer, batch.lengths + horizon, None, potentials), num_samples)
         steps = (batch.lengths[:, None] + jnp.arange(horizon)[None])[None]
 
         def after(x):

@@ -45,19 +45,22 @@ class SVAE(Model):
         return jax.vmap(self.encoder)(self.likelihood.features(batch.filled), batch.present)
 
     def potentials(self, batch: Batch) -> Blocks:
-        """The encoder's potentials for every sequence; none at missing steps."""
-        observed = jnp.any(batch.present, axis=-1)
-        potentials = jax.vmap(self.pgm.potentials)(*self.evidence(batch), observed)
+        """Those that the batch has, or the encoder's; none at missing steps."""
+        if batch.potentials is not None:
+            potentials = jax.vmap(self.pgm.wrap)(batch.potentials)
+        else:
+            observed = jnp.any(batch.present, axis=-1)
+            potentials = jax.vmap(self.pgm.potentials)(*self.evidence(batch), observed)
         if batch.allowed is None:
             return potentials
         return jax.vmap(self.pgm.restrict)(potentials, batch.allowed)
 
-    def infer(self, posterior: ParameterPosterior, batch: Batch) -> Inference:
-        """q(z) of every sequence."""
-        infer = lambda potentials, length: self.pgm.infer(
-            posterior, potentials, length=length, solver=self.solver, adjoint=self.adjoint
+    def infer(self, posterior: ParameterPosterior, batch: Batch, start: Blocks | None = None) -> Inference:
+        """q(z) of every sequence, from where the potentials suggest or from given statistics."""
+        infer = lambda potentials, length, start: self.pgm.infer(
+            posterior, potentials, length=length, start=start, solver=self.solver, adjoint=self.adjoint
         )
-        return jax.vmap(infer)(self.potentials(batch), batch.lengths)
+        return jax.vmap(infer)(self.potentials(batch), batch.lengths, start)
 
     def elbo(self, key: PRNGKeyArray, batch: Batch) -> Bound:
         """One draw of z from q(z)."""

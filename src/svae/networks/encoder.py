@@ -26,7 +26,8 @@ class Encoder(eqx.Module):
     Their precision is one learned vector for all steps and all data. A network with twice as many outputs
     as there are latent dimensions also tells by how much each step's log-precision differs from it. Of a
     step with missing entries the network sees zeros in their place, and its precision is that of the share
-    of entries that are there.
+    of entries that are there. In training that is all there is; a fitted model asks the decoder about such
+    steps instead (`svae.models.partial`).
     """
 
     network: Callable[[Array], Array]

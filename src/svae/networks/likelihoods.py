@@ -1,7 +1,7 @@
 """Distributions of data given the decoder's output.
 
 A likelihood says how many outputs of the decoder it needs, what those mean, and how data should look to
-an encoder. Write your own by offering the same five things.
+an encoder. Write your own by offering the same things; only those that are abstract are a must.
 """
 
 from abc import abstractmethod
@@ -10,10 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from svae.expfam import LOG_2PI
 
+INFORMATION_DRAWS = 64  # where there is no closed form
 SMALLEST_POWER = 1e-10  # of a spectrogram: below it, the logarithm that the encoder sees is cut off
 
 
@@ -40,6 +41,27 @@ class Likelihood(eqx.Module):
     ) -> Float[Array, "*batch features"]:
         """A draw."""
 
+    def information(
+        self,
+        output: Float[Array, "*batch outputs"],
+        present: Bool[Array, "*batch features"],
+        tangent: Float[Array, "*batch outputs"],
+    ) -> Float[Array, "*batch outputs"]:
+        r"""Fisher information about the output of the entries that are present, times `tangent`.
+
+        $F = \sum_e E[s_e s_e^\top]$ with $s_e$ the derivative of an entry's log-density; here from draws.
+        """
+
+        def add(total: Array, key: PRNGKeyArray) -> tuple[Array, None]:
+            drawn = self.sample(key, output)
+            density = lambda output: self.log_density(output, drawn)
+            slopes = jax.jvp(density, (output,), (tangent,))[1]
+            pulled = jax.vjp(density, output)[1](jnp.where(present, slopes, 0))[0]
+            return total + pulled / INFORMATION_DRAWS, None
+
+        keys = jax.random.split(jax.random.key(0), INFORMATION_DRAWS)
+        return jax.lax.scan(add, jnp.zeros_like(output), keys)[0]
+
     def encoder_inputs(self, num_features: int) -> int:
         """How many numbers `features` gives for each step."""
         return num_features
@@ -49,7 +71,17 @@ class Likelihood(eqx.Module):
         return x
 
 
-class Gaussian(Likelihood):
+class ExponentialLikelihood(Likelihood):
+    """Data enter the log-density linearly, next to terms that have no parameters."""
+
+    def information(self, output: Array, present: Array, tangent: Array) -> Array:
+        """Exact: minus the second derivative where the data are their mean."""
+        x = jax.lax.stop_gradient(self.mean(output))
+        density = lambda output: jnp.sum(jnp.where(present, self.log_density(output, x), 0))
+        return -jax.jvp(jax.grad(density), (output,), (tangent,))[1]
+
+
+class Gaussian(ExponentialLikelihood):
     """N(output, diag(scale)^2), with one learned scale for each feature."""
 
     raw_scale: Float[Array, "features"]
@@ -82,7 +114,7 @@ class Gaussian(Likelihood):
         return output + scale * jax.random.normal(key, output.shape, output.dtype)
 
 
-class Gamma(Likelihood):
+class Gamma(ExponentialLikelihood):
     """Gamma with fixed concentration; the output is the logarithm of the rate. For power spectra."""
 
     concentration: float = eqx.field(default=2.0, static=True)
@@ -110,7 +142,7 @@ class Gamma(Likelihood):
         return jnp.log(jnp.maximum(x, SMALLEST_POWER))
 
 
-class Bernoulli(Likelihood):
+class Bernoulli(ExponentialLikelihood):
     """Zeros and ones; the output is the log-odds."""
 
     def num_outputs(self, num_features: int) -> int:
@@ -130,7 +162,7 @@ class Bernoulli(Likelihood):
         return jax.random.bernoulli(key, jax.nn.sigmoid(output)).astype(output.dtype)
 
 
-class Poisson(Likelihood):
+class Poisson(ExponentialLikelihood):
     """Counts; the output is the logarithm of the rate."""
 
     def num_outputs(self, num_features: int) -> int:
@@ -154,7 +186,7 @@ class Poisson(Likelihood):
         return jnp.log1p(x)
 
 
-class Categorical(Likelihood):
+class Categorical(ExponentialLikelihood):
     """Classes 0, 1, ..., as numbers; the output is their log-probabilities, unnormalised."""
 
     num_classes: int = eqx.field(static=True)

@@ -6,15 +6,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from svae.expfam import ExponentialFamily, GaussianParameters, GaussianTerms, Terms
 from svae.pgm.base import sample_normal
-from svae.pgm.particles import absorb
+from svae.pgm.particles import absorb, reading
 
 
 def absorb_steps(
     emission: GaussianParameters, potential: GaussianTerms
 ) -> tuple[Float[Array, "time k"], Float[Array, "time k n"], Float[Array, "time k n n"]]:
     """`absorb` for every step and every state, whose normals the potentials meet."""
-    precision = -2 * jnp.diagonal(potential.second, axis1=-2, axis2=-1)
-    return jax.vmap(lambda r, R: absorb(*emission, r, R))(potential.first, precision)
+    return jax.vmap(lambda seen: absorb(*emission, seen))(reading(potential))
 
 
 def draw_states_first(

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from svae import linalg
 from svae.chains import FORBIDDEN, Length
 from svae.chains.padding import valid_steps
-from svae.expfam import GaussianParameters, LinearGaussian
+from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
 from svae.linalg import matmul, matvec, transpose
 
 
@@ -36,8 +36,7 @@ class SwitchingParameters(NamedTuple):
 class Evidence(NamedTuple):
     """Potentials on one sequence: Gaussian ones on the path, log-potentials on the states of its steps."""
 
-    linear: Float[Array, "time n"]
-    precision: Float[Array, "time n"]
+    path: GaussianTerms
     states: Float[Array, "time_minus_1 k"]
 
 
@@ -72,28 +71,41 @@ def draw_paths(
     return Paths(latents, states, log_evidence)
 
 
-def absorb(
-    mean: Float[Array, "*b n"],
-    covariance: Float[Array, "*b n n"],
-    linear: Float[Array, "n"],
-    precision: Float[Array, "n"],
-) -> tuple[Float[Array, "*b"], Float[Array, "*b n"], Float[Array, "*b n n"]]:
-    r"""Log-integral, mean and covariance of $N(z; m, P)\, e^{-(z - y)^\top R (z - y) / 2}$, with diagonal R.
+class Reading(NamedTuple):
+    r"""A potential $e^{r^\top z - z^\top R z / 2}$ as if $Bz$ were seen as b with unit noise.
 
-    That is the potential $e^{r^\top z - z^\top R z / 2}$ with $y = R^{-1} r$, divided by its highest value,
-    which has no bounds. As if $R^{1/2} z$ were seen with unit noise; where R is zero, nothing changes.
+    So $R = B^\top B$ and $r = B^\top b$.
     """
-    linear, precision = (jnp.broadcast_to(x, mean.shape) for x in (linear, precision))
-    root = jnp.sqrt(precision)
-    seen = linear / jnp.where(precision > 0, precision, 1)
-    scaled = covariance * root[..., None, :]  # P R^1/2
-    inner = linalg.identity_like(covariance) + root[..., :, None] * scaled
+
+    seen: Float[Array, "*b n"]
+    root: Float[Array, "*b n n"]
+
+
+def reading(potential: GaussianTerms) -> Reading:
+    """Of potentials that say something about z in all directions, or nothing in some of the coordinates."""
+    precision = -2 * potential.second
+    silent = jnp.diagonal(precision, axis1=-2, axis2=-1) == 0
+    factored = jnp.where(silent[..., None], linalg.identity_like(precision), precision)
+    whitening = linalg.inverse_cholesky(factored)
+    return Reading(matvec(whitening, potential.first), matmul(whitening, precision))
+
+
+def absorb(
+    mean: Float[Array, "*b n"], covariance: Float[Array, "*b n n"], potential: Reading
+) -> tuple[Float[Array, "*b"], Float[Array, "*b n"], Float[Array, "*b n n"]]:
+    r"""Log-integral, mean and covariance of $N(z; m, P)\, e^{-\|Bz - b\|^2 / 2}$.
+
+    That is the potential divided by its highest value, which has no bounds. Where B is zero nothing changes.
+    """
+    root = jnp.broadcast_to(potential.root, covariance.shape)
+    scaled = matmul(covariance, transpose(root))  # P B'
+    inner = linalg.identity_like(covariance) + matmul(root, scaled)
     inverse, log_determinant = linalg.inverse_and_log_det(inner)
     gain = matmul(scaled, inverse)
-    surprise = root * (seen - mean)
+    surprise = jnp.broadcast_to(potential.seen, mean.shape) - matvec(root, mean)
     level = -0.5 * (log_determinant + jnp.sum(surprise * matvec(inverse, surprise), axis=-1))
     # Joseph's form stays positive definite where a difference would not
-    left = linalg.identity_like(covariance) - gain * root[..., None, :]
+    left = linalg.identity_like(covariance) - matmul(gain, root)
     new_covariance = matmul(matmul(left, covariance), transpose(left)) + matmul(gain, transpose(gain))
     return level, mean + matvec(gain, surprise), linalg.symmetrize(new_covariance)
 
@@ -121,19 +133,20 @@ def _filter(
     key: PRNGKeyArray, parameters: SwitchingParameters, evidence: Evidence, count: int, length: Length
 ) -> tuple[Float[Array, ""], Particles]:
     """Particles at every step, given the data up to it, and the estimated log-evidence."""
-    num_steps = evidence.linear.shape[0]
+    num_steps = evidence.path.first.shape[0]
     num_states = parameters.start.shape[0]
     rows = _log_rows(parameters)
     valid = valid_steps(num_steps, length)
-    level, mean, covariance = absorb(*parameters.initial, evidence.linear[0], evidence.precision[0])
+    readings = reading(evidence.path)
+    level, mean, covariance = absorb(*parameters.initial, jax.tree.map(lambda x: x[0], readings))
     same = lambda x: jnp.broadcast_to(x, (count, *x.shape))
     first = Particles(jnp.full(count, num_states, jnp.int32), same(mean), same(covariance))
 
     def step(carry, x):
         particles, total = carry
-        linear, precision, states, inside, key = x
+        seen, states, inside, key = x
         means, covariances = _predict(parameters.dynamics, particles.mean, particles.covariance)
-        levels, means, covariances = absorb(means, covariances, linear, precision)
+        levels, means, covariances = absorb(means, covariances, seen)
         scores = _sound(levels + rows[particles.state] + states[None]).reshape(-1)
         chosen = _resample(key, scores, count)
         flat = lambda x: x.reshape(count * num_states, *x.shape[2:])[chosen]
@@ -144,7 +157,7 @@ def _filter(
         return (particles, total + jnp.where(inside, gained, 0)), particles
 
     keys = jax.random.split(key, num_steps - 1)
-    scanned = evidence.linear[1:], evidence.precision[1:], evidence.states, valid[1:], keys
+    scanned = jax.tree.map(lambda x: x[1:], readings), evidence.states, valid[1:], keys
     (_, total), rest = lax.scan(step, (first, level), scanned)
     return total, jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first, rest)
 

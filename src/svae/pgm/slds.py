@@ -136,8 +136,7 @@ class SLDS(GraphicalModel):
     ) -> tuple[Array, Array]:
         """By particles: across gaps, mean field would keep one of many possible paths of states."""
         z, k = potentials
-        precision = -2 * jnp.diagonal(z.second, axis1=-2, axis2=-1)
-        evidence = Evidence(z.first, precision, jnp.maximum(k.node, FORBIDDEN))
+        evidence = Evidence(GaussianTerms(z.first, z.second), jnp.maximum(k.node, FORBIDDEN))
         known = SwitchingParameters(*parameters)
         paths = draw_paths(key, known, evidence, self.num_particles, count, length)
         return paths.latents, self.frame_states(paths.states)
