@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from svae.chains import Form
 from svae.expfam import ParameterPosterior, fixed_parameters, parameter_posterior
 from svae.pgm import HMM, LDS, SLDS, GaussianMixture, StandardNormal
 
@@ -26,9 +27,9 @@ MODELS = {
     "mixture": GaussianMixture(3, 2),
     "hmm": HMM(3, 2),
     "lds": LDS(2),
-    "lds-parallel": LDS(2, parallel=True),
+    "lds-parallel": LDS(2, form=Form.PARALLEL),
     "slds": SLDS(3, 2),
-    "slds-parallel": SLDS(3, 2, parallel=True),
+    "slds-parallel": SLDS(3, 2, form=Form.PARALLEL),
     "coupled": load_script("examples/coupled_chains.py").CoupledChains(2, 3, 2),
 }
 ITERATIVE = ["mixture", "hmm", "slds", "coupled"]

@@ -11,6 +11,7 @@ import pytest
 
 from helpers import astype
 from models import MODELS, infer, known, random_case, random_parameters
+from svae.chains import Form
 from svae.expfam import parameter_posterior, prior_kl
 from svae.pgm import HMM, LDS, SLDS, GaussianMixture, StandardNormal
 
@@ -19,9 +20,9 @@ SMALLEST = {
     "mixture": GaussianMixture(1, 1),
     "hmm": HMM(1, 1),
     "lds": LDS(1),
-    "lds-parallel": LDS(1, parallel=True),
+    "lds-parallel": LDS(1, form=Form.PARALLEL),
     "slds": SLDS(1, 1),
-    "slds-parallel": SLDS(1, 1, parallel=True),
+    "slds-parallel": SLDS(1, 1, form=Form.PARALLEL),
 }
 
 

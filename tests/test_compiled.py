@@ -10,7 +10,7 @@ import pytest
 
 from helpers import random_discrete_chain, random_gaussian_chain, tree_close
 from models import MODELS, random_case
-from svae.chains import DiscreteChain, GaussianChain
+from svae.chains import DiscreteChain, Form, GaussianChain
 from svae.expfam import add, parameter_posterior, prior_kl
 from svae.meanfield import ConjugateGradients, CoordinateAscent, Richardson, Unrolled
 from svae.pgm import SLDS
@@ -53,16 +53,16 @@ def test_gradient_step_is_the_same_with_the_compiler_that_users_have():
 @pytest.mark.parametrize("chain", ["gaussian", "discrete"])
 def test_parallel_chain_is_the_same_with_the_compiler_that_users_have(key, chain):
     if chain == "gaussian":
-        family, natural = GaussianChain(parallel=True), random_gaussian_chain(key, 13, 3)
+        family, natural = GaussianChain(form=Form.PARALLEL), random_gaussian_chain(key, 13, 3)
     else:
-        family, natural = DiscreteChain(parallel=True), random_discrete_chain(key, 13, 3)
+        family, natural = DiscreteChain(form=Form.PARALLEL), random_discrete_chain(key, 13, 3)
     step = jax.jit(lambda natural: family.infer(natural))
     tree_close(step.lower(natural).compile(AS_USERS)(natural), step(natural))
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-def test_gradient_step_makes_no_lapack_call(parallel):
-    model = SLDS(3, 4, parallel=parallel)
+@pytest.mark.parametrize("form", [Form.SEQUENTIAL, Form.PARALLEL])
+def test_gradient_step_makes_no_lapack_call(form):
+    model = SLDS(3, 4, form)
     step, arguments = step_and_arguments(model, 2, 5, CoordinateAscent(), ConjugateGradients())
     program = step.lower(*arguments).compile().as_text()
     assert " while(" in program  # it is the program

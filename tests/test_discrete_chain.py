@@ -9,28 +9,29 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import chi2
 
 from helpers import astype, check_derivatives, random_discrete_chain, relative_error, tree_close
-from svae.chains import DiscreteChain, DiscreteChainTerms
+from svae.chains import DiscreteChain, DiscreteChainTerms, Form
 from svae.expfam import propagate
 
-both_forms = pytest.mark.parametrize("parallel", [False, True], ids=["sequential", "parallel"])
+all_forms = pytest.mark.parametrize("form", list(Form))
+plain_forms = pytest.mark.parametrize("form", [Form.SEQUENTIAL, Form.PARALLEL])  # kernels are slow here
 both_precisions = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 either_transition = pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 
 
-@partial(jax.jit, static_argnames="parallel")
-def infer(natural, parallel, length=None):
-    return DiscreteChain(length, parallel).infer(natural)
+@partial(jax.jit, static_argnames="form")
+def infer(natural, form, length=None):
+    return DiscreteChain(length, form).infer(natural)
 
 
-@partial(jax.jit, static_argnames="parallel")
-def most_likely_path(natural, parallel, length=None):
-    return DiscreteChain(length, parallel).most_likely_path(natural)
+@partial(jax.jit, static_argnames="form")
+def most_likely_path(natural, form, length=None):
+    return DiscreteChain(length, form).most_likely_path(natural)
 
 
-@partial(jax.jit, static_argnames=("parallel", "count"))
-def sample(key, natural, parallel, length=None, count=20):
+@partial(jax.jit, static_argnames=("form", "count"))
+def sample(key, natural, form, length=None, count=20):
     keys = jax.random.split(key, count)
-    return jax.vmap(lambda key: DiscreteChain(length, parallel).sample(key, natural))(keys)
+    return jax.vmap(lambda key: DiscreteChain(length, form).sample(key, natural))(keys)
 
 
 def all_paths(natural):
@@ -61,7 +62,7 @@ def enumerate_infer(natural):
 # Against the sum over all paths
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize(
     ("time", "states", "shared"),
     [
@@ -70,39 +71,39 @@ def enumerate_infer(natural):
         *((time, 1, True) for time in (1, 4)),
     ],
 )
-def test_agrees_with_enumeration(key, time, states, shared, parallel):
+def test_agrees_with_enumeration(key, time, states, shared, form):
     natural = random_discrete_chain(key, time, states, shared)
-    tree_close(infer(natural, parallel), enumerate_infer(natural), rtol=1e-11, atol=1e-11)
+    tree_close(infer(natural, form), enumerate_infer(natural), rtol=1e-11, atol=1e-11)
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize(
     ("time", "states", "shared"), [(1, 3, True), (2, 3, True), (6, 3, True), (4, 1, True), (5, 3, False)]
 )
-def test_most_likely_path(key, time, states, shared, parallel):
+def test_most_likely_path(key, time, states, shared, form):
     for one in jax.random.split(key, 5):
         natural = random_discrete_chain(one, time, states, shared)
         paths, scores = all_paths(natural)
-        np.testing.assert_array_equal(most_likely_path(natural, parallel), paths[np.argmax(scores)])
+        np.testing.assert_array_equal(most_likely_path(natural, form), paths[np.argmax(scores)])
 
 
-@both_forms
-def test_no_steps_at_all(key, parallel):
+@all_forms
+def test_no_steps_at_all(key, form):
     natural = DiscreteChainTerms(jnp.zeros((0, 3)), jnp.zeros((3, 3)))
-    log_partition, stats = infer(natural, parallel)
+    log_partition, stats = infer(natural, form)
     assert log_partition == 0
     assert stats.node.shape == (0, 3)
     assert np.all(stats.transition == 0)
-    assert sample(key, natural, parallel).shape == (20, 0)
+    assert sample(key, natural, form).shape == (20, 0)
 
 
-@both_forms
-def test_masked_steps_are_summed_out(key, parallel):
+@all_forms
+def test_masked_steps_are_summed_out(key, form):
     natural = random_discrete_chain(key, 6, 3)
     node = np.array(natural.node)
     node[[1, 2, 4]] = 0
     natural = natural._replace(node=node)
-    log_partition, stats = jax.tree.map(np.asarray, infer(natural, parallel))
+    log_partition, stats = jax.tree.map(np.asarray, infer(natural, form))
     # nodes 0, 3, 5 remain, joined by matrix products
     T = np.exp(np.asarray(natural.transition))
     three, two = np.log(T @ T @ T), np.log(T @ T)
@@ -114,8 +115,8 @@ def test_masked_steps_are_summed_out(key, parallel):
 
 def test_marginals_are_consistent(key):
     natural = random_discrete_chain(key, 6, 3, shared=False)
-    for parallel in (False, True):
-        node, pair = map(np.asarray, infer(natural, parallel)[1])
+    for form in Form:
+        node, pair = map(np.asarray, infer(natural, form)[1])
         np.testing.assert_allclose(node.sum(1), 1, rtol=1e-12)
         np.testing.assert_allclose(pair.sum(2), node[:-1], rtol=1e-11)
         np.testing.assert_allclose(pair.sum(1), node[1:], rtol=1e-11)
@@ -161,37 +162,37 @@ EXTREMES = [
 ]
 
 
-@both_forms
+@plain_forms
 @both_precisions
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_extreme_potentials(kind, dtype, parallel):
+def test_extreme_potentials(kind, dtype, form):
     natural = extreme_chain(kind, dtype)
-    log_partition, stats = infer(natural, parallel)
+    log_partition, stats = infer(natural, form)
     expected, expected_stats = enumerate_infer(natural)
     assert log_partition.dtype == dtype
     np.testing.assert_allclose(log_partition, expected, rtol=1e-6)
     rounding = 6 * 1000 * jnp.finfo(dtype).eps  # of the scores, which are logarithms of the statistics
     tree_close(stats, expected_stats, rtol=0, atol=float(rounding))
     paths, scores = all_paths(natural)
-    path = np.asarray(most_likely_path(natural, parallel))
+    path = np.asarray(most_likely_path(natural, form))
     np.testing.assert_allclose(scores[np.all(paths == path, axis=1)], scores.max(), rtol=0, atol=rounding)
 
 
-@both_forms
+@plain_forms
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_samples_at_extreme_potentials_are_possible(key, kind, parallel):
+def test_samples_at_extreme_potentials_are_possible(key, kind, form):
     natural = extreme_chain(kind, jnp.float32)
     paths, scores = all_paths(natural)
     possible = {tuple(path) for path in paths[scores > scores.max() - 50]}
-    drawn = np.asarray(sample(key, natural, parallel))
+    drawn = np.asarray(sample(key, natural, form))
     assert {tuple(path) for path in drawn.tolist()} <= possible
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_gradients_at_extreme_potentials_are_finite(kind, parallel):
+def test_gradients_at_extreme_potentials_are_finite(kind, form):
     natural = extreme_chain(kind, jnp.float32)
-    gradient = gradient_of_loss(natural, parallel)
+    gradient = gradient_of_loss(natural, form)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(gradient))
 
 
@@ -202,17 +203,17 @@ def field_errors(actual, expected):
     ]
 
 
-def test_both_forms_agree_in_single_precision(key):
-    natural = astype(random_discrete_chain(key, 1000, 5), jnp.float32)
-    sequential, parallel = infer(natural, False), infer(natural, True)
-    assert {x.dtype for x in jax.tree.leaves((sequential, parallel))} == {np.dtype(np.float32)}
-    assert max(field_errors(parallel, sequential)) < 1e-4
+def test_all_forms_agree_in_single_precision(key):
+    natural = astype(random_discrete_chain(key, 100, 5), jnp.float32)
+    sequential, *others = (infer(natural, form) for form in Form)
+    assert {x.dtype for x in jax.tree.leaves((sequential, others))} == {np.dtype(np.float32)}
+    assert all(max(field_errors(other, sequential)) < 1e-4 for other in others)
 
 
-@both_forms
-def test_long_chain_in_single_precision(key, parallel):
+@plain_forms
+def test_long_chain_in_single_precision(key, form):
     natural = random_discrete_chain(key, 10_000, 5)
-    single, double = infer(astype(natural, jnp.float32), parallel), infer(natural, parallel=False)
+    single, double = infer(astype(natural, jnp.float32), form), infer(natural, form=Form.SEQUENTIAL)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(single))
     assert max(field_errors(single, double)) < 1e-3
 
@@ -241,64 +242,64 @@ def check_zero_padding(terms, length):
         assert np.all(transition[max(length - 1, 0) :] == 0)
 
 
-@both_forms
+@all_forms
 @both_precisions
 @either_transition
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 6])
-def test_padding_changes_nothing(key, length, shared, dtype, parallel):
+def test_padding_changes_nothing(key, length, shared, dtype, form):
     natural = astype(random_discrete_chain(key, 6, 3, shared), dtype)
     tolerance = 1e-6 if dtype == jnp.float32 else 1e-12
     expected, expected_stats = enumerate_infer(cut(natural, length))
     for garbage in (np.nan, np.inf, -np.inf, 1e30, 0.0):
-        log_partition, stats = infer(overwrite_padding(natural, length, garbage), parallel, length)
+        log_partition, stats = infer(overwrite_padding(natural, length, garbage), form, length)
         np.testing.assert_allclose(log_partition, expected, rtol=tolerance)
         tree_close(cut(stats, length), expected_stats, rtol=tolerance, atol=tolerance)
         check_zero_padding(stats, length)
 
 
-@both_forms
-def test_long_padding_changes_nothing(key, parallel):
+@plain_forms
+def test_long_padding_changes_nothing(key, form):
     natural = astype(random_discrete_chain(key, 1000, 7), jnp.float32)
-    log_partition, stats = infer(overwrite_padding(natural, 4, np.nan), parallel, 4)
+    log_partition, stats = infer(overwrite_padding(natural, 4, np.nan), form, 4)
     expected = enumerate_infer(cut(natural, 4))
     assert max(field_errors((log_partition, cut(stats, 4)), expected)) < 1e-6
     check_zero_padding(stats, 4)
 
 
-@both_forms
-def test_nothing_but_padding(key, parallel):
-    log_partition, stats = infer(random_discrete_chain(key, 6, 3), parallel, 0)
+@all_forms
+def test_nothing_but_padding(key, form):
+    log_partition, stats = infer(random_discrete_chain(key, 6, 3), form, 0)
     assert log_partition == 0
     assert all(np.all(x == 0) for x in stats)
 
 
-@partial(jax.jit, static_argnames="parallel")
-def gradient_of_loss(natural, parallel, length=None):
+@partial(jax.jit, static_argnames="form")
+def gradient_of_loss(natural, form, length=None):
     def loss(natural):
-        log_partition, stats = propagate(natural, DiscreteChain(length, parallel))
+        log_partition, stats = propagate(natural, DiscreteChain(length, form))
         return jnp.sin(log_partition) + sum(jnp.sum(jnp.sin(3 * x)) for x in stats)
 
     return jax.grad(loss)(natural)
 
 
-@both_forms
-def test_gradients_of_a_padded_chain(key, parallel):
+@all_forms
+def test_gradients_of_a_padded_chain(key, form):
     natural, length = random_discrete_chain(key, 6, 3, shared=False), 4
-    expected = gradient_of_loss(cut(natural, length), parallel)
+    expected = gradient_of_loss(cut(natural, length), form)
     for garbage in (np.nan, 1e30):
-        actual = gradient_of_loss(overwrite_padding(natural, length, garbage), parallel, length)
+        actual = gradient_of_loss(overwrite_padding(natural, length, garbage), form, length)
         tree_close(cut(actual, length), expected, rtol=1e-10, atol=1e-10)
         check_zero_padding(actual, length)
 
 
-@both_forms
-def test_paths_in_the_padding_are_zero(key, parallel):
+@all_forms
+def test_paths_in_the_padding_are_zero(key, form):
     natural = random_discrete_chain(key, 6, 3, shared=False)
     padded = overwrite_padding(natural, 4, np.nan)
     paths, scores = all_paths(cut(natural, 4))
-    best = most_likely_path(padded, parallel, 4)
+    best = most_likely_path(padded, form, 4)
     np.testing.assert_array_equal(best, [*paths[np.argmax(scores)], 0, 0])
-    drawn = np.asarray(sample(key, padded, parallel, 4))
+    drawn = np.asarray(sample(key, padded, form, 4))
     assert np.all(drawn[:, 4:] == 0)
     assert len(np.unique(drawn, axis=0)) > 1
 
@@ -306,14 +307,14 @@ def test_paths_in_the_padding_are_zero(key, parallel):
 # Sampling
 
 
-@both_forms
+@plain_forms
 @pytest.mark.parametrize("time", [1, 2, 5])
-def test_paths_are_drawn_with_their_probabilities(key, time, parallel):
+def test_paths_are_drawn_with_their_probabilities(key, time, form):
     count, states = 20_000, 3
     natural = random_discrete_chain(key, time, states, shared=False, scale=1.0)
     paths, scores = all_paths(natural)
     expected = count * softmax(scores)
-    drawn = np.asarray(sample(key, natural, parallel, count=count))
+    drawn = np.asarray(sample(key, natural, form, count=count))
     index = np.ravel_multi_index(drawn.T, (states,) * time)
     observed = np.bincount(index, minlength=len(paths))
 
@@ -342,17 +343,17 @@ def test_sufficient_stats_need_the_number_of_states():
 # Derivatives
 
 
-@both_forms
+@all_forms
 @either_transition
-def test_derivatives(key, shared, parallel):
+def test_derivatives(key, shared, form):
     natural = random_discrete_chain(key, 4, 3, shared)
-    check_derivatives(DiscreteChain(parallel=parallel), natural, enumerate_infer)
+    check_derivatives(DiscreteChain(form=form), natural, enumerate_infer, form != Form.KERNEL)
 
 
-@both_forms
-def test_backpropagation_through_the_recursion(key, parallel):
+@plain_forms
+def test_backpropagation_through_the_recursion(key, form):
     natural = random_discrete_chain(key, 5, 3)
-    gradient = jax.jit(jax.grad(lambda n: DiscreteChain(parallel=parallel).infer(n)[0]))(natural)
+    gradient = jax.jit(jax.grad(lambda n: DiscreteChain(form=form).infer(n)[0]))(natural)
     tree_close(gradient, enumerate_infer(natural)[1], rtol=1e-10, atol=1e-10)
 
 
@@ -375,27 +376,27 @@ def test_agrees_with_a_hidden_markov_model():
     node[0] += np.log(start)
     natural = DiscreteChainTerms(jnp.asarray(node), jnp.asarray(np.log(transition)))
     stats = DiscreteChainTerms(smoothed.smoothed_probs, smoothed.trans_probs)
-    for parallel in (False, True):
-        tree_close(infer(natural, parallel), (smoothed.marginal_loglik, stats), rtol=1e-9, atol=1e-9)
-        np.testing.assert_array_equal(most_likely_path(natural, parallel), mode)
+    for form in Form:
+        tree_close(infer(natural, form), (smoothed.marginal_loglik, stats), rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_equal(most_likely_path(natural, form), mode)
 
 
 # Bad input
 
 
-@both_forms
+@all_forms
 @either_transition
 @pytest.mark.parametrize("field", DiscreteChainTerms._fields)
-def test_nan_in_nan_out(key, field, shared, parallel):
+def test_nan_in_nan_out(key, field, shared, form):
     natural = random_discrete_chain(key, 5, 3, shared)
     bad = np.array(getattr(natural, field))
     bad[2, 1] = np.nan
-    log_partition, stats = infer(natural._replace(**{field: jnp.asarray(bad)}), parallel)
+    log_partition, stats = infer(natural._replace(**{field: jnp.asarray(bad)}), form)
     assert np.isnan(log_partition)
     assert np.all(np.any(np.isnan(np.asarray(stats.node)), axis=1))
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize(
     ("field", "shape"),
     [
@@ -408,8 +409,8 @@ def test_nan_in_nan_out(key, field, shared, parallel):
         ("transition", (4, 4, 3, 3)),
     ],
 )
-def test_errors_name_the_field(key, field, shape, parallel):
+def test_errors_name_the_field(key, field, shape, form):
     bad = random_discrete_chain(key, 5, 3)._replace(**{field: jnp.zeros(shape)})
     for method in (infer, most_likely_path, partial(sample, key)):
         with pytest.raises(ValueError, match=rf"^{field} "):
-            method(bad, parallel)
+            method(bad, form)

@@ -7,21 +7,22 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from helpers import astype, check_derivatives, generator, random_gaussian_chain, relative_error, tree_close
-from svae.chains import GaussianChain, GaussianChainTerms, gaussian, natural_from_potentials
+from svae.chains import Form, GaussianChain, GaussianChainTerms, natural_from_potentials
 from svae.expfam import propagate
 
-both_forms = pytest.mark.parametrize("parallel", [False, True], ids=["sequential", "parallel"])
+all_forms = pytest.mark.parametrize("form", list(Form))
+plain_forms = pytest.mark.parametrize("form", [Form.SEQUENTIAL, Form.PARALLEL])  # kernels are slow here
 both_precisions = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 
 
-@partial(jax.jit, static_argnames="parallel")
-def infer(natural, parallel, length=None):
-    return GaussianChain(length, parallel).infer(natural)
+@partial(jax.jit, static_argnames="form")
+def infer(natural, form, length=None):
+    return GaussianChain(length, form).infer(natural)
 
 
-@partial(jax.jit, static_argnames="parallel")
-def sample(key, natural, parallel, length=None):
-    return GaussianChain(length, parallel).sample(key, natural)
+@partial(jax.jit, static_argnames="form")
+def sample(key, natural, form, length=None):
+    return GaussianChain(length, form).sample(key, natural)
 
 
 def joint(natural):
@@ -63,29 +64,29 @@ def dense_infer(natural):
 # Against the dense joint distribution
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize(
     ("time", "size"), [*((time, 3) for time in (1, 2, 3, 4, 5, 8, 13)), *((time, 1) for time in (1, 2, 5))]
 )
-def test_agrees_with_the_dense_joint(key, time, size, parallel):
+def test_agrees_with_the_dense_joint(key, time, size, form):
     natural = random_gaussian_chain(key, time, size)
-    tree_close(infer(natural, parallel), dense_infer(natural), rtol=1e-10, atol=1e-10)
+    tree_close(infer(natural, form), dense_infer(natural), rtol=1e-10, atol=1e-10)
 
 
-@both_forms
-def test_only_the_symmetric_part_of_second_order_potentials_counts(key, parallel):
+@all_forms
+def test_only_the_symmetric_part_of_second_order_potentials_counts(key, form):
     natural = random_gaussian_chain(key, 5, 3)
     skew = np.triu(np.ones((5, 3, 3)), 1) - np.tril(np.ones((5, 3, 3)), -1)
     skewed = natural._replace(second=natural.second + skew)
-    tree_close(infer(skewed, parallel), dense_infer(natural), rtol=1e-10, atol=1e-10)
+    tree_close(infer(skewed, form), dense_infer(natural), rtol=1e-10, atol=1e-10)
 
 
-@both_forms
-def test_missing_steps_are_integrated_out(key, parallel):
+@all_forms
+def test_missing_steps_are_integrated_out(key, form):
     observed = np.array([0, 1, 0, 0, 1, 1, 0, 0], bool)
     time, size = 8, 3
     natural = random_gaussian_chain(key, time, size, observed)
-    log_partition, stats = jax.tree.map(np.asarray, infer(natural, parallel))
+    log_partition, stats = jax.tree.map(np.asarray, infer(natural, form))
 
     precision, linear = joint(natural)
     kept = np.repeat(observed, size)
@@ -111,17 +112,17 @@ def field_errors(actual, expected):
     return [relative_error(a, b) for a, b in pairs if np.size(b)]
 
 
-def test_both_forms_agree_in_single_precision(key):
-    natural = astype(random_gaussian_chain(key, 1000, 16), jnp.float32)
-    sequential, parallel = infer(natural, False), infer(natural, True)
-    assert {x.dtype for x in jax.tree.leaves((sequential, parallel))} == {np.dtype(np.float32)}
-    assert max(field_errors(parallel, sequential)) < 1e-4
+def test_all_forms_agree_in_single_precision(key):
+    natural = astype(random_gaussian_chain(key, 100, 16), jnp.float32)
+    sequential, *others = (infer(natural, form) for form in Form)
+    assert {x.dtype for x in jax.tree.leaves((sequential, others))} == {np.dtype(np.float32)}
+    assert all(max(field_errors(other, sequential)) < 1e-4 for other in others)
 
 
-@both_forms
-def test_long_chain_in_single_precision(key, parallel):
+@plain_forms
+def test_long_chain_in_single_precision(key, form):
     natural = random_gaussian_chain(key, 10_000, 4)
-    single, double = infer(astype(natural, jnp.float32), parallel), infer(natural, parallel=False)
+    single, double = infer(astype(natural, jnp.float32), form), infer(natural, form=Form.SEQUENTIAL)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(single))
     assert max(field_errors(single, double)) < 1e-3
 
@@ -140,9 +141,9 @@ def overwrite_padding(natural, length, garbage):
     return GaussianChainTerms(*map(jnp.asarray, (first, second, cross)))
 
 
-def check_padded(natural, length, parallel, garbage):
+def check_padded(natural, length, form, garbage):
     padded = overwrite_padding(natural, length, garbage)
-    log_partition, stats = jax.tree.map(np.asarray, infer(padded, parallel, length))
+    log_partition, stats = jax.tree.map(np.asarray, infer(padded, form, length))
     tolerance = 1e-6 if natural.first.dtype == jnp.float32 else 1e-12
     errors = field_errors((log_partition, cut(stats, length)), dense_infer(cut(natural, length)))
     assert max(errors) < tolerance
@@ -150,55 +151,55 @@ def check_padded(natural, length, parallel, garbage):
         assert np.all(field[valid:] == 0)
 
 
-@both_forms
+@all_forms
 @both_precisions
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 8])
-def test_padding_changes_nothing(key, length, dtype, parallel):
+def test_padding_changes_nothing(key, length, dtype, form):
     natural = astype(random_gaussian_chain(key, 8, 3), dtype)
     for garbage in (np.nan, np.inf, 1e30, 0.0):
-        check_padded(natural, length, parallel, garbage)
+        check_padded(natural, length, form, garbage)
 
 
-@both_forms
-def test_long_padding_changes_nothing(key, parallel):
-    check_padded(astype(random_gaussian_chain(key, 100, 16), jnp.float32), 5, parallel, np.nan)
+@plain_forms
+def test_long_padding_changes_nothing(key, form):
+    check_padded(astype(random_gaussian_chain(key, 100, 16), jnp.float32), 5, form, np.nan)
 
 
-@both_forms
-def test_nothing_but_padding(key, parallel):
-    log_partition, stats = infer(random_gaussian_chain(key, 8, 3), parallel, 0)
+@all_forms
+def test_nothing_but_padding(key, form):
+    log_partition, stats = infer(random_gaussian_chain(key, 8, 3), form, 0)
     assert log_partition == 0
     assert all(np.all(x == 0) for x in stats)
 
 
-@partial(jax.jit, static_argnames="parallel")
-def gradient_of_loss(natural, parallel, length=None):
+@partial(jax.jit, static_argnames="form")
+def gradient_of_loss(natural, form, length=None):
     def loss(natural):
-        log_partition, stats = propagate(natural, GaussianChain(length, parallel))
+        log_partition, stats = propagate(natural, GaussianChain(length, form))
         return jnp.sin(log_partition) + sum(jnp.sum(jnp.sin(x)) for x in stats)
 
     return jax.grad(loss)(natural)
 
 
-@both_forms
-def test_gradients_of_a_padded_chain(key, parallel):
+@all_forms
+def test_gradients_of_a_padded_chain(key, form):
     time, length = 5, 3
     natural = random_gaussian_chain(key, time, 3)
-    expected = gradient_of_loss(cut(natural, length), parallel)
+    expected = gradient_of_loss(cut(natural, length), form)
     for garbage in (np.nan, 1e30):
         padded = overwrite_padding(natural, length, garbage)
-        actual = jax.tree.map(np.asarray, gradient_of_loss(padded, parallel, length))
+        actual = jax.tree.map(np.asarray, gradient_of_loss(padded, form, length))
         tree_close(cut(actual, length), expected, rtol=1e-10, atol=1e-10)
         for field, valid in zip(actual, (length, length, length - 1), strict=True):
             assert np.all(field[valid:] == 0)
 
 
-@both_forms
-def test_batch_of_lengths(key, parallel):
+@all_forms
+def test_batch_of_lengths(key, form):
     naturals = [random_gaussian_chain(k, 5, 3) for k in jax.random.split(key, 3)]
     stacked = jax.tree.map(lambda *x: np.stack(x), *naturals)
     lengths = jnp.asarray([3, 5, 2])
-    batch = jax.jit(jax.vmap(lambda n, length: infer(n, parallel, length)))(stacked, lengths)
+    batch = jax.jit(jax.vmap(lambda n, length: infer(n, form, length)))(stacked, lengths)
     log_partitions, stats = jax.tree.map(np.asarray, batch)
     for i, length in enumerate((3, 5, 2)):
         actual = log_partitions[i], cut(jax.tree.map(lambda x: x[i], stats), length)
@@ -208,20 +209,20 @@ def test_batch_of_lengths(key, parallel):
 # Sampling
 
 
-@partial(jax.jit, static_argnames="parallel")
-def path_of_noise(natural, noise, parallel):
-    sampler = gaussian._parallel_sampler if parallel else gaussian._sequential_sampler
-    return sampler(GaussianChain()._information(natural), noise)
+@partial(jax.jit, static_argnames="form")
+def path_of_noise(natural, noise, form):
+    family = GaussianChain(form=form)
+    return family._algorithm(natural).draw(natural, family._valid(natural), noise)
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize("time", [1, 2, 5, 8])
-def test_sample_is_the_right_affine_map_of_noise(key, time, parallel):
+def test_sample_is_the_right_affine_map_of_noise(key, time, form):
     natural = random_gaussian_chain(key, time, 2)
     mean, covariance = dense_moments(natural)
     noise = generator(key).normal(size=(1 + 2 * time, 2 * time))  # zero, and a basis
     noise[0] = 0
-    paths = jax.jit(jax.vmap(lambda noise: path_of_noise(natural, noise, parallel)))(
+    paths = jax.jit(jax.vmap(lambda noise: path_of_noise(natural, noise, form)))(
         noise.reshape(-1, time, 2)
     )
     paths = np.asarray(paths).reshape(noise.shape)
@@ -230,22 +231,22 @@ def test_sample_is_the_right_affine_map_of_noise(key, time, parallel):
     np.testing.assert_allclose(root @ root.T, covariance, rtol=1e-9, atol=1e-9)
 
 
-@both_forms
-def test_samples_have_the_moments_of_the_dense_joint(key, parallel):
+@plain_forms
+def test_samples_have_the_moments_of_the_dense_joint(key, form):
     time, size, count = 5, 3, 20_000
     natural = random_gaussian_chain(key, time, size)
     mean, covariance = dense_moments(natural)
-    draw = jax.jit(jax.vmap(lambda key: sample(key, natural, parallel)))
+    draw = jax.jit(jax.vmap(lambda key: sample(key, natural, form)))
     paths = np.asarray(draw(jax.random.split(key, count))).reshape(count, -1)
     assert np.all(np.abs(paths.mean(0) - mean) < 5 * np.sqrt(np.diag(covariance) / count))
     products = (paths - mean)[:, :, None] * (paths - mean)[:, None, :]
     assert np.all(np.abs(products.mean(0) - covariance) < 5 * products.std(0) / np.sqrt(count))
 
 
-@both_forms
-def test_samples_are_zero_in_the_padding(key, parallel):
+@all_forms
+def test_samples_are_zero_in_the_padding(key, form):
     natural = overwrite_padding(random_gaussian_chain(key, 5, 3), 3, np.nan)
-    path = np.asarray(sample(key, natural, parallel, 3))
+    path = np.asarray(sample(key, natural, form, 3))
     assert np.all(np.isfinite(path))
     assert np.all(path[:3] != 0)
     assert np.all(path[3:] == 0)
@@ -265,15 +266,15 @@ def test_sufficient_stats(key):
 # Derivatives
 
 
-@both_forms
-def test_derivatives(key, parallel):
-    check_derivatives(GaussianChain(parallel=parallel), random_gaussian_chain(key, 3, 2), dense_infer)
+@all_forms
+def test_derivatives(key, form):
+    check_derivatives(GaussianChain(form=form), random_gaussian_chain(key, 3, 2), dense_infer, form != Form.KERNEL)
 
 
-@both_forms
-def test_backpropagation_through_the_recursion(key, parallel):
+@plain_forms
+def test_backpropagation_through_the_recursion(key, form):
     natural = random_gaussian_chain(key, 3, 3)
-    gradient = jax.jit(jax.grad(lambda n: GaussianChain(parallel=parallel).infer(n)[0]))(natural)
+    gradient = jax.jit(jax.grad(lambda n: GaussianChain(form=form).infer(n)[0]))(natural)
     tree_close(gradient, dense_infer(natural)[1], rtol=1e-10, atol=1e-10)
 
 
@@ -304,39 +305,39 @@ def test_agrees_with_a_kalman_smoother():
     transition = [np.broadcast_to(x, (time - 1, *x.shape)) for x in transition]
     nodes = np.broadcast_to(R_inv, (time, size, size)), y @ R_inv
     natural = natural_from_potentials(*map(jnp.asarray, (S0_inv, S0_inv @ m0, *transition, *nodes)))
-    for parallel in (False, True):  # to the 1e-9 that the other side adds to matrices before it solves
+    for form in (Form.SEQUENTIAL, Form.PARALLEL):  # to the 1e-9 that the other side adds to matrices before it solves
         expected = smoothed.marginal_loglik - constants, stats
-        tree_close(infer(natural, parallel), expected, rtol=1e-7, atol=1e-7)
+        tree_close(infer(natural, form), expected, rtol=1e-7, atol=1e-7)
 
 
 # Bad input
 
 
-@both_forms
-def test_chain_without_a_density_has_nan_log_partition(key, parallel):
+@all_forms
+def test_chain_without_a_density_has_nan_log_partition(key, form):
     natural = random_gaussian_chain(key, 5, 3)
     for t in range(5):
         flip = np.where(np.arange(5) == t, -1.0, 1.0)[:, None, None]
-        assert np.isnan(infer(natural._replace(second=flip * natural.second), parallel)[0])
+        assert np.isnan(infer(natural._replace(second=flip * natural.second), form)[0])
     improper = natural._replace(cross=np.array([1.0, 1, 20, 1])[:, None, None] * natural.cross)
     assert np.linalg.eigvalsh(joint(improper)[0])[0] < 0
-    assert np.isnan(infer(improper, parallel)[0])
+    assert np.isnan(infer(improper, form)[0])
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize("field", GaussianChainTerms._fields)
-def test_nan_in_nan_out(key, field, parallel):
+def test_nan_in_nan_out(key, field, form):
     natural = random_gaussian_chain(key, 5, 3)
     values = np.array(getattr(natural, field))
     values[2] = np.nan
     bad = natural._replace(**{field: jnp.asarray(values)})
-    log_partition, stats = infer(bad, parallel)
+    log_partition, stats = infer(bad, form)
     assert np.isnan(log_partition)
     assert np.all(np.isnan(stats.first))
-    assert np.any(np.isnan(sample(key, bad, parallel)))
+    assert np.any(np.isnan(sample(key, bad, form)))
 
 
-@both_forms
+@all_forms
 @pytest.mark.parametrize(
     ("field", "shape"),
     [
@@ -351,9 +352,9 @@ def test_nan_in_nan_out(key, field, parallel):
         ("cross", (3, 3)),
     ],
 )
-def test_errors_name_the_field(key, field, shape, parallel):
+def test_errors_name_the_field(key, field, shape, form):
     bad = random_gaussian_chain(key, 5, 3)._replace(**{field: jnp.zeros(shape)})
-    family = GaussianChain(parallel=parallel)
+    family = GaussianChain(form=form)
     with pytest.raises(ValueError, match=rf"^{field} "):
         family.infer(bad)
     with pytest.raises(ValueError, match=rf"^{field} "):

@@ -79,7 +79,9 @@ class ModelSettings(Section):
     precision_per_step: bool = Field(
         False, description="Whether the encoder gives a precision for each step."
     )
-    parallel: bool | None = Field(None, description="Inference parallel in time; None: on accelerators.")
+    form: Literal["sequential", "parallel", "kernel"] | None = Field(
+        None, description="Algorithm of inference in time; None: the fastest on this machine."
+    )
 
 
 class PretrainSettings(Section):

@@ -14,14 +14,25 @@ All functions read the symmetric part of their argument, return exactly symmetri
 result is symmetric, and have closed-form derivatives in both modes, so nothing is taped.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-# Matrix products here are tiny and feed recursions: always in full precision, also where the hardware
-# would by default round float32 inputs (TF32).
+from svae.kernels import factor as kernel
+from svae.kernels import tiles
+
+# Matrix products here feed recursions: always in full precision, also where the hardware would by default
+# round float32 inputs (TF32).
 PRECISION = lax.Precision.HIGHEST
+
+
+def large_product_precision(dtype: Any) -> lax.Precision | lax.DotAlgorithmPreset:
+    """Full precision for products of many rows: on GPUs three of the matrix units' reduced ones make one."""
+    tensor_cores = jax.default_backend() == "gpu" and dtype == jnp.float32
+    return lax.DotAlgorithmPreset.TF32_TF32_F32_X3 if tensor_cores else PRECISION
 
 
 def matmul(a: Float[Array, "*batch n k"], b: Float[Array, "*batch k m"]) -> Float[Array, "*batch n m"]:
@@ -36,9 +47,19 @@ def matvec(a: Float[Array, "*batch n k"], x: Float[Array, "*batch k"]) -> Float[
     return matmul(a, x[..., None])[..., 0]
 
 
+def vecmat(x: Float[Array, "*batch k"], a: Float[Array, "*batch k n"]) -> Float[Array, "*batch n"]:
+    """Vector times matrix in full precision."""
+    return matmul(x[..., None, :], a)[..., 0, :]
+
+
 def transpose(a: Float[Array, "*batch n m"]) -> Float[Array, "*batch m n"]:
     """Transpose of the last two axes."""
     return jnp.swapaxes(a, -1, -2)
+
+
+def inner(x: Float[Array, "*batch n"], y: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    """Inner product $x^T y$."""
+    return jnp.sum(x * y, axis=-1)
 
 
 def outer(x: Float[Array, "*batch n"], y: Float[Array, "*batch m"]) -> Float[Array, "*batch n m"]:
@@ -46,9 +67,19 @@ def outer(x: Float[Array, "*batch n"], y: Float[Array, "*batch m"]) -> Float[Arr
     return x[..., :, None] * y[..., None, :]
 
 
+def where(condition: Bool[Array, "*batch"], x: Array, y: Array) -> Array:
+    """`x` where the condition holds, which has the leading axes alone, `y` elsewhere."""
+    return jnp.where(condition.reshape(condition.shape + (1,) * (x.ndim - condition.ndim)), x, y)
+
+
 def symmetrize(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     """Symmetric part, exactly symmetric."""
     return 0.5 * (a + transpose(a))
+
+
+def symmetric(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    """A matrix that is symmetric but for rounding, made exactly so."""
+    return symmetrize(a)
 
 
 def identity_like(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
@@ -60,6 +91,8 @@ def identity_like(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
 def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     """Lower triangular W with W A W' = I; all NaN where A is not positive definite."""
     size = a.shape[-1]
+    if jax.default_backend() != "cpu" and size <= tiles.LARGEST and tiles.can_hold(a.dtype):
+        return kernel.inverse_cholesky(a)
     index = jnp.arange(size)
     below = index[:, None] > index[None, :]
 
@@ -77,9 +110,9 @@ def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"
     work = lax.fori_loop(0, size, eliminate, symmetrize(a))
     pivots = jnp.diagonal(work, axis1=-2, axis2=-1)
     unit_inverse = jnp.where(_along(below, work), work, identity_like(work))
-    factor = unit_inverse / jnp.sqrt(pivots)[..., :, None]
-    sound = jnp.all((pivots > 0) & (pivots < jnp.inf), axis=-1) & jnp.all(jnp.isfinite(factor), axis=(-2, -1))
-    return jnp.where(sound[..., None, None], factor, jnp.nan)
+    result = unit_inverse / jnp.sqrt(pivots)[..., :, None]
+    sound = jnp.all((pivots > 0) & (pivots < jnp.inf), axis=-1) & jnp.all(jnp.isfinite(result), axis=(-2, -1))
+    return jnp.where(sound[..., None, None], result, jnp.nan)
 
 
 def _along(mask: Array, like: Array) -> Array:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from svae.bench.setting import Setting
 from svae.bench.timing import Program, Say, Timing, compile_program, load_average, machine, time_in_turns
+from svae.chains import Form
 from svae.expfam import Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, ConjugateGradients, CoordinateAscent, Richardson, Unrolled
 from svae.meanfield.problem import sweep
@@ -98,8 +99,8 @@ def programs(setting: Setting) -> list[Program]:
     unconstrained, theta, potentials, start, keys = draw_inputs(setting)
     solver = CoordinateAscent(setting.sweeps, tolerance=0.0)
     models = {
-        name: SLDS(setting.num_states, setting.latent_dim, parallel=name == "parallel")
-        for name in ("sequential", "parallel")
+        form.value: SLDS(setting.num_states, setting.latent_dim, form)
+        for form in (Form.SEQUENTIAL, Form.PARALLEL)
     }
     adjoints: dict[str, Adjoint] = {
         "implicit": Richardson(),

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae import linalg
 from svae.bench.timing import Program, Say, compile_program, time_in_turns
-from svae.chains import DiscreteChain, DiscreteChainTerms, GaussianChain, natural_from_potentials
+from svae.chains import DiscreteChain, DiscreteChainTerms, Form, GaussianChain, natural_from_potentials
 
 
 class LinearSystem(NamedTuple):
@@ -69,7 +69,7 @@ def our_smoother(system: LinearSystem, parallel: bool) -> tuple[Array, Array]:
         natural = natural_from_potentials(
             *initial, before, across, after, none, none, diagonal(1 / variances), emissions / variances
         )
-        stats = GaussianChain(parallel=parallel).expected_stats(natural)
+        stats = GaussianChain(form=Form.PARALLEL if parallel else Form.SEQUENTIAL).expected_stats(natural)
         return stats.first, stats.second
 
     return jax.vmap(smooth)(system.emissions, system.variances)
@@ -101,7 +101,7 @@ def our_marginals(chain: MarkovChain, parallel: bool) -> tuple[Array, Array]:
 
     def smooth(scores: Float[Array, "time k"]) -> tuple[Array, Array]:
         node = scores.at[0].add(jnp.log(chain.start))
-        stats = DiscreteChain(parallel=parallel).expected_stats(
+        stats = DiscreteChain(form=Form.PARALLEL if parallel else Form.SEQUENTIAL).expected_stats(
             DiscreteChainTerms(node, jnp.log(chain.transition))
         )
         return stats.node, stats.transition

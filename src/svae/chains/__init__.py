@@ -1,8 +1,10 @@
 """Exact inference in chains: blocks of a structured mean-field posterior."""
 
-from svae.chains.discrete import FORBIDDEN as FORBIDDEN
 from svae.chains.discrete import DiscreteChain as DiscreteChain
 from svae.chains.discrete import DiscreteChainTerms as DiscreteChainTerms
+from svae.chains.discrete_potentials import FORBIDDEN as FORBIDDEN
+from svae.chains.forms import Form as Form
+from svae.chains.forms import best_form as best_form
 from svae.chains.gaussian import GaussianChain as GaussianChain
 from svae.chains.gaussian import GaussianChainTerms as GaussianChainTerms
 from svae.chains.gaussian import natural_from_potentials as natural_from_potentials

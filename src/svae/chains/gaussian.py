@@ -7,30 +7,33 @@ so $J_t = -(W_t + W_t^\top)$ are the diagonal blocks of the joint precision and 
 them. Nothing asks that the potentials come from a normalised model: the *expected* log-densities of
 variational inference do not.
 
-Both algorithms are block elimination. Integrating out a node o with neighbours e and r leaves
-
-$$ z_o \mid z_e, z_r \sim N(G_e z_e + G_r z_r + g,\; C), \qquad C = J_o^{-1},\;
-   G_e = C N_{eo}^\top,\; G_r = C N_{or},\; g = C h_o, $$
-
-adds $-N_{eo} G_e$, $-N_{or}^\top G_r$ to the neighbours' precisions, $N_{eo}\, g$, $N_{or}^\top g$ to their
-linear terms, and the new edge $N_{eo} G_r$ between them. Only the order differs: `sequential` goes from
-left to right (a node has no left neighbour left), `parallel` takes every second node at once.
+Inference is block elimination (`svae.chains.gaussian_nodes`); only the order differs. `sequential` goes
+from left to right, `parallel` takes every second node at once, and `kernel` does that on a GPU with one
+kernel for each round.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from svae import checks, linalg
-from svae.chains.odd_even import add_to, interleave, pad_to, split
+from svae import checks
+from svae.chains import gaussian_parallel, gaussian_sequential
+from svae.chains.forms import Form
+from svae.chains.gaussian_nodes import Information, Moments
+from svae.chains.gaussian_parallel import Chain, Level, Way
 from svae.chains.padding import Length, choose, valid_steps, zero_padding
 from svae.expfam.family import ExponentialFamily
 from svae.expfam.gaussian import LOG_2PI
-from svae.linalg import identity_like, matmul, matvec, outer, symmetrize, transpose
+from svae.kernels import tiles
+from svae.kernels.scan import kernel_scan, plain_scan
+from svae.linalg import identity_like, outer, symmetrize, transpose
+
+PLAIN, KERNEL = Way(plain_scan, 2), Way(kernel_scan, 8)
 
 
 class GaussianChainTerms(NamedTuple):
@@ -41,77 +44,190 @@ class GaussianChainTerms(NamedTuple):
     cross: Float[Array, "time_minus_1 n n"]
 
 
-class Information(NamedTuple):
-    """A chain's potentials: J_t, N_t and h_t."""
-
-    precision: Float[Array, "time n n"]
-    edge: Float[Array, "time_minus_1 n n"]
-    linear: Float[Array, "time n"]
-
-
-class Moments(NamedTuple):
-    """Means, covariances and Cov(z_t, z_{t+1})."""
-
-    mean: Float[Array, "time n"]
-    covariance: Float[Array, "time n n"]
-    cross: Float[Array, "time_minus_1 n n"]
-
-
 class GaussianChain(ExponentialFamily):
-    """The family of Gaussian chains; `length` marks padding, `parallel` picks the algorithm."""
+    """The family of Gaussian chains; `length` marks padding, `form` picks the algorithm."""
 
     length: Length = None
-    parallel: bool = eqx.field(default=False, static=True)
+    form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
 
     def infer(self, natural: GaussianChainTerms) -> tuple[Float[Array, ""], GaussianChainTerms]:
         """Log-partition, E z_t, E z_t z_t' and E z_t z_{t+1}'."""
-        information = self._information(natural)
-        log_partition, moments = (_parallel_smoother if self.parallel else _sequential_smoother)(information)
-        num_variables = natural.first.shape[1] * jnp.sum(self._valid(natural), dtype=natural.first.dtype)
-        log_partition = log_partition + 0.5 * LOG_2PI * num_variables
-        return log_partition, self._zero_padding(_second_moments(moments))
+        self._check(natural)
+        valid = self._valid(natural)
+        log_partition, stats = self._algorithm(natural).stats(natural, valid)
+        return self._with_constant(log_partition, natural), stats
+
+    def linearize(
+        self, natural: GaussianChainTerms
+    ) -> tuple[Float[Array, ""], GaussianChainTerms, Callable[[GaussianChainTerms], GaussianChainTerms]]:
+        """The same, and how the statistics answer changes: from the factors of one elimination."""
+        self._check(natural)
+        algorithm, valid = self._algorithm(natural), self._valid(natural)
+        log_partition, stats, factors = algorithm.linearize(natural, valid)
+        jacobian = jax.tree_util.Partial(algorithm.change, factors, valid)
+        return self._with_constant(log_partition, natural), stats, jacobian
 
     def sample(self, key: PRNGKeyArray, natural: GaussianChainTerms) -> Float[Array, "time n"]:
         """A path, reparameterised: an affine map of standard normal noise."""
-        information = self._information(natural)
+        self._check(natural)
         noise = jax.random.normal(key, natural.first.shape, natural.first.dtype)
-        path = (_parallel_sampler if self.parallel else _sequential_sampler)(information, noise)
-        return zero_padding(self._valid(natural), path)
+        valid = self._valid(natural)
+        return zero_padding(valid, self._algorithm(natural).draw(natural, valid, noise))
 
     def sufficient_stats(self, value: Float[Array, "time n"]) -> GaussianChainTerms:
         """(z_t, z_t z_t', z_t z_{t+1}')."""
         terms = GaussianChainTerms(value, outer(value, value), outer(value[:-1], value[1:]))
-        return self._zero_padding(terms)
+        return _zero_padding(self._valid(terms), terms)
 
-    def _valid(self, terms: GaussianChainTerms):
+    def _valid(self, terms: GaussianChainTerms) -> Bool[Array, "time"]:
         return valid_steps(terms.first.shape[0], self.length)
 
-    def _zero_padding(self, terms: GaussianChainTerms) -> GaussianChainTerms:
-        if self.length is None:
-            return terms
-        valid = self._valid(terms)
-        return GaussianChainTerms(
-            zero_padding(valid, terms.first),
-            zero_padding(valid, terms.second),
-            zero_padding(valid[1:], terms.cross),
-        )
-
-    def _information(self, natural: GaussianChainTerms) -> Information:
+    def _check(self, natural: GaussianChainTerms) -> None:
         for name, field, axes in zip(natural._fields, natural, (2, 3, 3), strict=True):
             checks.require_axes(name, field, axes)
         time, size = natural.first.shape
         checks.require_shape("second", natural.second, (time, size, size))
         checks.require_shape("cross", natural.cross, (time - 1, size, size))
-        precision = -(natural.second + transpose(natural.second))
-        if self.length is None:
-            return Information(precision, natural.cross, natural.first)
-        valid = self._valid(natural)
-        alone = identity_like(precision)  # log-determinant zero, exactly
-        return Information(
-            choose(valid, precision, alone),
-            zero_padding(valid[1:], natural.cross),
-            zero_padding(valid, natural.first),
-        )
+
+    def _with_constant(self, log_partition: Array, natural: GaussianChainTerms) -> Float[Array, ""]:
+        """log(2 pi)/2 for each variable, counted here: padding adds exactly nothing then."""
+        count = natural.first.shape[1] * jnp.sum(self._valid(natural), dtype=natural.first.dtype)
+        return log_partition + 0.5 * LOG_2PI * count
+
+    def _algorithm(self, natural: GaussianChainTerms) -> "_Algorithm":
+        size, dtype = natural.first.shape[1], natural.first.dtype
+        if self.form == Form.SEQUENTIAL:
+            return _SEQUENTIAL
+        if self.form == Form.PARALLEL or size > tiles.LARGEST or not tiles.can_hold(dtype):
+            return _in_chunks(PLAIN)
+        return _widened(_in_chunks(KERNEL), size)
+
+
+class _Algorithm(NamedTuple):
+    """One way to infer a chain; all take flags that mark the padding."""
+
+    stats: Callable[..., tuple[Float[Array, ""], GaussianChainTerms]]
+    linearize: Callable[..., tuple[Float[Array, ""], GaussianChainTerms, Any]]
+    change: Callable[..., GaussianChainTerms]
+    draw: Callable[..., Array]
+
+
+def _zero_padding(valid: Bool[Array, "time"], terms: GaussianChainTerms) -> GaussianChainTerms:
+    first, second, cross = terms
+    return GaussianChainTerms(*zero_padding(valid, (first, second)), zero_padding(valid[1:], cross))
+
+
+def _second_moments(valid: Bool[Array, "time"], moments: Moments) -> GaussianChainTerms:
+    mean, covariance, cross = moments
+    neighbours = cross[:-1] + outer(mean[:-1], mean[1:])
+    return _zero_padding(valid, GaussianChainTerms(mean, covariance + outer(mean, mean), neighbours))
+
+
+# Sequential
+
+
+def _information(natural: GaussianChainTerms, valid: Bool[Array, "time"], alone: float) -> Information:
+    """Where there is padding, nodes that stand alone: log-determinant zero, exactly."""
+    first, second, cross = natural
+    precision = -(second + transpose(second))
+    precision = choose(valid, precision, alone * identity_like(precision))
+    edge = jnp.concatenate([zero_padding(valid[1:], cross), jnp.zeros_like(second[:1])])
+    return Information(precision, zero_padding(valid, first), edge)
+
+
+def _sequential_linearize(
+    natural: GaussianChainTerms, valid: Bool[Array, "time"]
+) -> tuple[Float[Array, ""], GaussianChainTerms, gaussian_sequential.Factors]:
+    log_partition, factors = gaussian_sequential.smooth(_information(natural, valid, 1.0))
+    return log_partition, _second_moments(valid, factors.moments), factors
+
+
+def _sequential_change(
+    factors: gaussian_sequential.Factors, valid: Bool[Array, "time"], change: GaussianChainTerms
+) -> GaussianChainTerms:
+    """d E zz' = d Cov + dm m' + m dm', and likewise for neighbours."""
+    mean = factors.moments.mean
+    first, covariance, cross = gaussian_sequential.change(factors, _information(change, valid, 0.0))
+    second = covariance + 2 * symmetrize(outer(first, mean))
+    neighbours = cross[:-1] + outer(first[:-1], mean[1:]) + outer(mean[:-1], first[1:])
+    return _zero_padding(valid, GaussianChainTerms(first, second, neighbours))
+
+
+_SEQUENTIAL = _Algorithm(
+    lambda natural, valid: _sequential_linearize(natural, valid)[:2],
+    _sequential_linearize,
+    _sequential_change,
+    lambda natural, valid, noise: gaussian_sequential.draw(_information(natural, valid, 1.0), noise),
+)
+
+
+# In chunks
+
+
+def _chain(natural: GaussianChainTerms, valid: Bool[Array, "time"]) -> Chain:
+    first, second, cross = natural
+    edge = cross if cross.shape[0] > 0 else jnp.zeros_like(second)
+    return Chain(first, second, edge, valid.astype(first.dtype))
+
+
+def _cut_stats(stats: gaussian_parallel.Stats, time: int) -> GaussianChainTerms:
+    first, second, cross = stats
+    return GaussianChainTerms(first[:time], second[:time], cross[: time - 1])
+
+
+def _chunks_stats(way: Way, natural: GaussianChainTerms, valid: Bool[Array, "time"]):
+    log_partition, stats = gaussian_parallel.stats(way, _chain(natural, valid))
+    return log_partition, _cut_stats(stats, valid.shape[0])
+
+
+def _chunks_linearize(way: Way, natural: GaussianChainTerms, valid: Bool[Array, "time"]):
+    log_partition, levels = gaussian_parallel.moments(way, _chain(natural, valid))
+    moments = Moments(*(x[: valid.shape[0]] for x in levels[0].moments[:3]))
+    return log_partition, _second_moments(valid, moments), levels
+
+
+def _chunks_change(way: Way, levels: list[Level], valid: Bool[Array, "time"], change: GaussianChainTerms):
+    stats = gaussian_parallel.change(way, levels, _chain(change, valid))
+    return _cut_stats(stats, valid.shape[0])
+
+
+def _chunks_draw(way: Way, natural: GaussianChainTerms, valid: Bool[Array, "time"], noise: Array) -> Array:
+    return gaussian_parallel.draw(way, _chain(natural, valid), noise)
+
+
+def _in_chunks(way: Way) -> _Algorithm:
+    return _Algorithm(*(partial(f, way) for f in (_chunks_stats, _chunks_linearize, _chunks_change, _chunks_draw)))
+
+
+def _widened(algorithm: _Algorithm, size: int) -> _Algorithm:
+    """The same for matrices with more rows, independent of all else, as kernels want them."""
+    side = tiles.side(size)
+    if side == size:
+        return algorithm
+
+    def widen(terms: GaussianChainTerms, alone: float = 0.0) -> GaussianChainTerms:
+        pad = lambda x: jnp.pad(x, [(0, 0)] + [(0, side - size)] * (x.ndim - 1))
+        first, second, cross = map(pad, terms)
+        own = jnp.diag(jnp.where(jnp.arange(side) < size, 0, -0.5 * alone).astype(second.dtype))
+        return GaussianChainTerms(first, second + own[None], cross)
+
+    def cut(terms: GaussianChainTerms) -> GaussianChainTerms:
+        return GaussianChainTerms(terms.first[:, :size], *(x[:, :size, :size] for x in terms[1:]))
+
+    def linearize(natural, valid):
+        log_partition, stats, factors = algorithm.linearize(widen(natural, 1.0), valid)
+        return log_partition, cut(stats), factors
+
+    def stats(natural, valid):
+        log_partition, found = algorithm.stats(widen(natural, 1.0), valid)
+        return log_partition, cut(found)
+
+    def draw(natural, valid, noise):
+        wide = jnp.pad(noise, [(0, 0), (0, side - size)])
+        return algorithm.draw(widen(natural, 1.0), valid, wide)[:, :size]
+
+    change = lambda factors, valid, change: cut(algorithm.change(factors, valid, widen(change)))
+    return _Algorithm(stats, linearize, change, draw)
 
 
 def natural_from_potentials(
@@ -135,137 +251,3 @@ def natural_from_potentials(
     precision = precision.at[:-1].add(transition_11).at[1:].add(transition_22)
     linear = node_linear.at[0].add(initial_linear).at[:-1].add(-transition_1).at[1:].add(transition_2)
     return GaussianChainTerms(linear, -0.5 * symmetrize(precision), transition_12)
-
-
-def _second_moments(moments: Moments) -> GaussianChainTerms:
-    mean, covariance, cross = moments
-    return GaussianChainTerms(mean, covariance + outer(mean, mean), cross + outer(mean[:-1], mean[1:]))
-
-
-def _local_log_partition(linear: Array, offset: Array, log_det: Array) -> Float[Array, ""]:
-    """Sum over eliminated nodes of log integral exp(h'z - z'Jz/2), less log(2 pi)/2 for each variable.
-
-    Those are counted at the end: padding adds exactly nothing then.
-    """
-    return 0.5 * (jnp.sum(linear * offset) - jnp.sum(log_det))
-
-
-# Sequential: one node after the other.
-
-
-class _Conditionals(NamedTuple):
-    """z_t | z_{t+1} ~ N(gain z_{t+1} + offset, covariance)."""
-
-    gain: Float[Array, "time n n"]
-    offset: Float[Array, "time n"]
-    covariance: Float[Array, "time n n"]
-
-
-def _eliminate_forward(information: Information) -> tuple[Float[Array, ""], _Conditionals]:
-    precision, edge, linear = information
-    time, size = linear.shape
-
-    def step(message, potentials):
-        (from_left, shift), (precision, edge, linear) = message, potentials
-        linear = linear + shift
-        covariance, log_det = linalg.inverse_and_log_det(precision - from_left)
-        gain, offset = matmul(covariance, edge), matvec(covariance, linear)
-        message = symmetrize(matmul(transpose(edge), gain)), matvec(transpose(edge), offset)
-        return message, (_Conditionals(gain, offset, covariance), linear, log_det)
-
-    start = jnp.zeros((size, size), linear.dtype), jnp.zeros(size, linear.dtype)
-    _, (conditionals, linear, log_det) = lax.scan(step, start, (precision, pad_to(edge, time), linear))
-    return _local_log_partition(linear, conditionals.offset, log_det), conditionals
-
-
-def _sequential_smoother(information: Information) -> tuple[Float[Array, ""], Moments]:
-    log_partition, conditionals = _eliminate_forward(information)
-
-    def step(after, conditional):
-        (mean, covariance), (gain, offset, own) = after, conditional
-        mean = offset + matvec(gain, mean)
-        cross = matmul(gain, covariance)
-        covariance = own + symmetrize(matmul(cross, transpose(gain)))
-        return (mean, covariance), Moments(mean, covariance, cross)
-
-    start = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (conditionals.offset, conditionals.covariance))
-    _, moments = lax.scan(step, start, conditionals, reverse=True)
-    return log_partition, moments._replace(cross=moments.cross[:-1])
-
-
-def _sequential_sampler(information: Information, noise: Float[Array, "time n"]) -> Float[Array, "time n"]:
-    _, (gain, offset, covariance) = _eliminate_forward(information)
-    shocks = offset + matvec(linalg.cholesky(covariance), noise)
-
-    def step(after, x):
-        gain, shock = x
-        value = matvec(gain, after) + shock
-        return value, value
-
-    return lax.scan(step, jnp.zeros_like(shocks[0]), (gain, shocks), reverse=True)[1]
-
-
-# Parallel: every second node at once.
-
-
-class _Eliminated(NamedTuple):
-    """z_o | z_e, z_r ~ N(left z_e + right z_r + offset, covariance) for the odd nodes of one round."""
-
-    left: Float[Array, "odd n n"]
-    right: Float[Array, "odd n n"]
-    offset: Float[Array, "odd n"]
-    covariance: Float[Array, "odd n n"]
-
-
-def _eliminate_odd(information: Information) -> tuple[Float[Array, ""], _Eliminated, Information]:
-    (even, odd), (linear_even, linear_odd) = split(information.precision), split(information.linear)
-    edge_left, edge_right = split(information.edge)
-    edge_right = pad_to(edge_right, odd.shape[0])  # the last odd node may have no right neighbour
-
-    covariance, log_det = linalg.inverse_and_log_det(odd)
-    left, right = matmul(covariance, transpose(edge_left)), matmul(covariance, edge_right)
-    offset = matvec(covariance, linear_odd)
-    before, after, joined = slice(None, odd.shape[0]), slice(1, None), even.shape[0] - 1
-    even = add_to(even, before, -symmetrize(matmul(edge_left, left)))
-    even = add_to(even, after, -symmetrize(matmul(transpose(edge_right), right)))
-    linear_even = add_to(linear_even, before, matvec(edge_left, offset))
-    linear_even = add_to(linear_even, after, matvec(transpose(edge_right), offset))
-    rest = Information(even, matmul(edge_left, right)[:joined], linear_even)
-    log_partition = _local_log_partition(linear_odd, offset, log_det)
-    return log_partition, _Eliminated(left, right, offset, covariance), rest
-
-
-def _parallel_smoother(information: Information) -> tuple[Float[Array, ""], Moments]:
-    if information.linear.shape[0] == 1:
-        return _sequential_smoother(information)
-    own, eliminated, rest = _eliminate_odd(information)
-    log_partition, coarse = _parallel_smoother(rest)
-    return own + log_partition, _restore_odd(eliminated, coarse)
-
-
-def _restore_odd(eliminated: _Eliminated, coarse: Moments) -> Moments:
-    left, right, offset, own = eliminated
-    count = offset.shape[0]
-    before, after = coarse.covariance[:count], pad_to(coarse.covariance[1:], count)
-    between = pad_to(coarse.cross, count)
-    mean = offset + matvec(left, coarse.mean[:count]) + matvec(right, pad_to(coarse.mean[1:], count))
-    cross_left = matmul(before, transpose(left)) + matmul(between, transpose(right))  # Cov(z_e, z_o)
-    cross_right = matmul(left, between) + matmul(right, after)  # Cov(z_o, z_r)
-    covariance = own + symmetrize(matmul(left, cross_left) + matmul(right, transpose(cross_right)))
-    joined = coarse.mean.shape[0] - 1
-    return Moments(
-        interleave(coarse.mean, mean),
-        interleave(coarse.covariance, covariance),
-        interleave(cross_left, cross_right[:joined]),
-    )
-
-
-def _parallel_sampler(information: Information, noise: Float[Array, "time n"]) -> Float[Array, "time n"]:
-    if information.linear.shape[0] == 1:
-        return _sequential_sampler(information, noise)
-    _, (left, right, offset, covariance), rest = _eliminate_odd(information)
-    noise_even, noise_odd = split(noise)
-    even = _parallel_sampler(rest, noise_even)
-    count = offset.shape[0]
-    odd = offset + matvec(left, even[:count]) + matvec(right, pad_to(even[1:], count))
-    return interleave(even, odd + matvec(linalg.cholesky(covariance), noise_odd))

@@ -55,3 +55,40 @@ def engine(
         options = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
         command = " ".join(["svae bench engine", *flags, *options, f"--json {json_path}"])
         json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")
+
+
+@bench.command()
+def table1(
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as 'implicit, kernel'; may be given several times. Default: all for this machine."),
+    ] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, help="Sequences in a batch; may be given several times.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Times to run each program.")] = 10,
+    quick: Annotated[bool, typer.Option("--quick", help="A small model, to see that all is well.")] = False,
+    json_path: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", dir_okay=False, help="Also write the rows here."),
+    ] = None,
+) -> None:
+    """Time a whole gradient step as in the paper's Table 1: by each method, for several batch sizes."""
+    from svae.bench import table1 as bench_table
+
+    unknown = [name for name in method or [] if name not in bench_table.METHODS]
+    if unknown:
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {'; '.join(bench_table.METHODS)}", param_hint="--method")
+    sizes = bench_table.Sizes(repeats=repeats)
+    if quick:
+        sizes = sizes._replace(num_steps=10, num_states=3, latent_dim=2, num_features=4, sweeps=3)
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+    rows = bench_table.run(
+        sizes,
+        method or bench_table.default_methods(),
+        batch or bench_table.default_batches(),
+        say=lambda line: typer.echo(line, err=True),
+        path=json_path,
+    )
+    typer.echo(bench_table.table(rows))

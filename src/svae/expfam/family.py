@@ -58,6 +58,20 @@ class ExponentialFamily(eqx.Module):
     def sufficient_stats(self, value: Any) -> Terms:
         """t(x) of one value."""
 
+    def linearize(self, natural: Terms) -> tuple[Array, Terms, Callable[[Terms], Terms]]:
+        """`infer`, and the symmetric linear map d natural -> d stats.
+
+        The map is a pytree that holds the factors; applying it again costs no factorisation. Families that
+        know a shorter way than automatic differentiation say so here.
+        """
+
+        def stats_first(natural):
+            log_partition, stats = self.infer(natural)
+            return stats, log_partition
+
+        stats, jacobian, log_partition = jax.linearize(stats_first, natural, has_aux=True)
+        return log_partition, stats, jacobian
+
     def log_partition(self, natural: Terms) -> Array:
         """log Z of the natural parameter."""
         return self.infer(natural)[0]

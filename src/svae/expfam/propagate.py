@@ -9,7 +9,6 @@ and no tape of the recursion is ever transposed.
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -45,14 +44,6 @@ def _backward(residuals, cotangents, perturbed, natural, family):
 def linearize(
     natural: Terms, family: ExponentialFamily
 ) -> tuple[Float[Array, ""], Terms, Callable[[Terms], Terms]]:
-    """Log-partition, statistics, and the symmetric linear map d natural -> d stats.
-
-    The map is a pytree that holds the factors; applying it again costs no factorisation.
-    """
-
-    def stats_first(natural):
-        log_partition, stats = family.infer(natural)
-        return stats, jnp.sum(log_partition)
-
-    stats, jacobian, log_partition = jax.linearize(stats_first, natural, has_aux=True)
-    return log_partition, stats, jacobian
+    """Log-partition (summed), statistics, and the symmetric linear map d natural -> d stats."""
+    log_partition, stats, jacobian = family.linearize(natural)
+    return jnp.sum(log_partition), stats, jacobian

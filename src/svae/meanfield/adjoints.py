@@ -78,22 +78,24 @@ class Richardson(ImplicitAdjoint):
     fallback: bool = eqx.field(default=True, static=True)
 
     def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
-        """y <- y + step (b + H M y - y) with b = H c + a, starting from b."""
-        b = add(system.propagation(c), a)
+        """y <- y + step (a + H (c + M y) - y); from y = 0 the first, undamped, gives H c + a."""
         steps = system.sweeps if self.steps is None else self.steps
+        nothing = jax.tree.map(jnp.zeros_like, a)
 
-        def iterate(_, carry):
-            y, _, first = carry
-            change = add(add(b, system.propagation(system.coupling(y))), y, -1.0)
+        def iterate(i, carry):
+            y, _, first, start = carry
+            change = add(add(a, system.propagation(add(c, system.coupling(y)))), y, -1.0)
             size = inner(change, change)
-            return add(y, change, self.step), size, jnp.where(first < 0, size, first)
+            start = _where(i == 0, change, start)
+            y = add(y, change, jnp.where(i == 0, 1.0, self.step).astype(size.dtype))
+            return y, size, jnp.where(i == 1, size, first), start
 
-        unset = -jnp.ones_like(inner(b, b))
-        y, last, first = lax.fori_loop(0, steps, iterate, (b, unset, unset))
+        unset = jnp.zeros_like(inner(a, a))
+        y, last, first, start = lax.fori_loop(0, steps + 1, iterate, (nothing, unset, unset + jnp.inf, nothing))
         if not self.fallback:
             return y
-        sound = system.converged & (last <= first) & jnp.isfinite(last)
-        return _where(sound, y, b)
+        grown = (last > first) & (steps > 0)
+        return _where(system.converged & ~grown & jnp.isfinite(last), y, start)
 
 
 class ConjugateGradients(ImplicitAdjoint):

@@ -1,5 +1,7 @@
 """Inference as one differentiable function: problem, solver and adjoint are its arguments."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 from jax import lax
@@ -7,7 +9,14 @@ from jax import lax
 from svae.expfam import Terms, add, linearize, zeros_for_none
 from svae.meanfield.adjoints import Adjoint, ImplicitAdjoint, LinearSystem, Richardson, Unrolled
 from svae.meanfield.problem import Blocks, Problem, messages
-from svae.meanfield.solver import CoordinateAscent, Solution, ascend, ascend_unrolled, infer_exactly
+from svae.meanfield.solver import (
+    CoordinateAscent,
+    Solution,
+    ascend,
+    ascend_unrolled,
+    complete,
+    infer_exactly,
+)
 
 
 def fixed_point(
@@ -31,42 +40,50 @@ def fixed_point(
     if len(problem.blocks) == 1:
         return infer_exactly(problem, theta, potentials, start)
     if isinstance(adjoint, Unrolled):
-        return ascend_unrolled(problem, theta, potentials, start, solver)
+        progress = ascend_unrolled(problem, theta, potentials, start, solver)
+        return complete(problem, theta, potentials, progress)[0]
     return _implicit((theta, potentials), problem, start, solver, adjoint)
 
 
 @eqx.filter_custom_vjp
 def _implicit(sources, problem: Problem, start: Blocks, solver: CoordinateAscent, adjoint: ImplicitAdjoint):
     theta, potentials = sources
-    return ascend(problem, theta, potentials, start, solver)
+    progress = ascend(problem, theta, potentials, start, solver)
+    return complete(problem, theta, potentials, progress)[0]
 
 
 @_implicit.def_fwd
 def _forward(perturbed, sources, problem, start, solver, adjoint):
     del perturbed
     theta, potentials = sources
-    solution = ascend(problem, theta, potentials, start, solver)
-    return solution, solution
+    progress = ascend(problem, theta, potentials, start, solver)
+    solution, (jacobian,) = complete(problem, theta, potentials, progress, linearize)
+    return solution, (solution, jacobian)
 
 
 @_implicit.def_bwd
-def _backward(solution, cotangents, perturbed, sources, problem, start, solver, adjoint):
+def _backward(residuals, cotangents, perturbed, sources, problem, start, solver, adjoint):
     del perturbed, start, solver
     theta, _ = sources
+    solution, jacobian = residuals
     natural_bar = zeros_for_none(solution.naturals, cotangents.naturals)
     stats_bar = zeros_for_none(solution.stats, cotangents.stats)
     log_partition_bar = zeros_for_none(solution.log_partitions, cotangents.log_partitions)
     natural_bar = tuple(map(add, natural_bar, solution.stats, log_partition_bar))
 
-    system = linear_system(problem, theta, solution)
+    system = linear_system(problem, theta, solution, jacobian)
     y = adjoint.solve(system, natural_bar, stats_bar)
     along = lambda theta: jax.jvp(lambda stats: problem.energy(theta, stats), (solution.stats,), (y,))[1]
     return jax.grad(along)(theta), y
 
 
-def linear_system(problem: Problem, theta: Terms, solution: Solution) -> LinearSystem:
-    """The adjoint's operators at a solution; each block is factorised once."""
-    jacobians = [linearize(n, family)[2] for n, family in zip(solution.naturals, problem.blocks, strict=True)]
+def linear_system(
+    problem: Problem, theta: Terms, solution: Solution, first: Callable[[Terms], Terms] | None = None
+) -> LinearSystem:
+    """The adjoint's operators at a solution; each block is factorised once, the first by its giver, if any."""
+    known = [] if first is None else [first]
+    rest = list(zip(solution.naturals, problem.blocks, strict=True))[len(known) :]
+    jacobians = known + [linearize(natural, family)[2] for natural, family in rest]
     _, coupling = jax.linearize(lambda stats: messages(problem, theta, stats), solution.stats)
     propagation = lambda v: tuple(jacobian(x) for jacobian, x in zip(jacobians, v, strict=True))
     return LinearSystem(propagation, coupling, solution.sweeps, solution.converged)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from svae.expfam import ExponentialFamily, Terms, add, inner, propagate
@@ -50,6 +51,16 @@ def message(problem: Problem, theta: Terms, stats: Blocks, block: int) -> Terms:
         return problem.energy(theta, (*stats[:block], own, *stats[block + 1 :]))
 
     return jax.grad(energy)(stats[block])
+
+
+def unread(terms: Terms) -> Terms:
+    """In place of statistics that an energy which is linear in them does not look at."""
+    return jax.tree.map(jnp.zeros_like, terms)
+
+
+def message_to_first(problem: Problem, theta: Terms, potentials: Blocks, others: Blocks) -> Terms:
+    """The natural parameter of the first block, given the statistics of the others."""
+    return add(message(problem, theta, (unread(potentials[0]), *others), 0), potentials[0])
 
 
 def messages(problem: Problem, theta: Terms, stats: Blocks) -> Blocks:

@@ -1,6 +1,7 @@
 """Block coordinate ascent to a fixed point of the mean-field equations."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,8 +9,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from svae.expfam import Terms, add, inner
-from svae.meanfield.problem import BlockPosterior, Blocks, Problem, surrogate, sweep
+from svae.expfam import Terms, add, inner, propagate
+from svae.meanfield.problem import (
+    BlockPosterior,
+    Blocks,
+    Problem,
+    message_to_first,
+    surrogate,
+    sweep,
+    unread,
+)
 
 
 class CoordinateAscent(eqx.Module):
@@ -17,7 +26,8 @@ class CoordinateAscent(eqx.Module):
 
     The residual of a sweep is the symmetrised KL divergence, in nats, between the posterior before and
     after it, the sum over blocks of <change of natural, change of stats>. It does not depend on the
-    parametrisation and, to leading order, is twice what the sweep gained.
+    parametrisation. The first block does not count: it is a function of the others, and so need not be
+    kept from sweep to sweep.
     """
 
     max_sweeps: int = eqx.field(default=10, static=True)
@@ -51,31 +61,54 @@ def divergence(new: BlockPosterior, old: BlockPosterior) -> Float[Array, ""]:
     return inner(add(new.naturals, old.naturals, -1.0), add(new.stats, old.stats, -1.0))
 
 
+class Progress(NamedTuple):
+    """All blocks but the first, which follows from their statistics before the last sweep."""
+
+    others: BlockPosterior
+    before: Blocks
+    sweeps: Int[Array, ""]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+
+
 def ascend(
     problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
-) -> Solution:
+) -> Progress:
     """Sweep until convergence or the cap. Under `vmap` each sequence stops by itself."""
     return lax.while_loop(
-        lambda solution: (solution.sweeps < solver.max_sweeps) & ~solution.converged,
-        lambda solution: _next(problem, theta, potentials, solver, solution),
+        lambda progress: (progress.sweeps < solver.max_sweeps) & ~progress.converged,
+        lambda progress: _next(problem, theta, potentials, solver, progress),
         _begin(potentials, start),
     )
 
 
 def ascend_unrolled(
     problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
-) -> Solution:
+) -> Progress:
     """The same, as a loop of fixed length that automatic differentiation can go back through.
 
     A sequence that has converged is carried along unchanged.
     """
 
-    def step(solution, _):
-        updated = _next(problem, theta, potentials, solver, solution)
-        keep = lambda old, new: jnp.where(solution.converged, old, new)
-        return jax.tree.map(keep, solution, updated), None
+    def step(progress, _):
+        updated = _next(problem, theta, potentials, solver, progress)
+        keep = lambda old, new: jnp.where(progress.converged, old, new)
+        return jax.tree.map(keep, progress, updated), None
 
     return lax.scan(step, _begin(potentials, start), None, length=solver.max_sweeps)[0]
+
+
+def complete(
+    problem: Problem, theta: Terms, potentials: Blocks, progress: Progress, infer: Callable = propagate
+) -> tuple[Solution, Any]:
+    """The posterior of all blocks, and whatever else `infer` tells of the first."""
+    natural = message_to_first(problem, theta, potentials, progress.before)
+    log_partition, stats, *rest = infer(natural, problem.blocks[0])
+    naturals, other_stats, log_partitions = progress.others
+    solution = Solution(
+        (natural, *naturals), (stats, *other_stats), (log_partition, *log_partitions), *progress[2:]
+    )
+    return solution, rest
 
 
 def infer_exactly(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:
@@ -85,21 +118,25 @@ def infer_exactly(problem: Problem, theta: Terms, potentials: Blocks, start: Blo
     return Solution(*posterior, jnp.asarray(1), residual, jnp.asarray(True))
 
 
-def _begin(potentials: Blocks, start: Blocks) -> Solution:
+def _begin(potentials: Blocks, start: Blocks) -> Progress:
     """No sweep yet. Naturals have the shapes of the potentials."""
     nothing = jnp.zeros((), jax.tree.leaves(potentials)[0].dtype)
-    empty = jax.tree.map(jnp.zeros_like, potentials), start, tuple(nothing for _ in start)
-    return Solution(*empty, jnp.asarray(0), nothing + jnp.inf, jnp.asarray(False))
+    empty = BlockPosterior(
+        jax.tree.map(jnp.zeros_like, potentials[1:]), start[1:], tuple(nothing for _ in start[1:])
+    )
+    return Progress(empty, start[1:], jnp.asarray(0), nothing + jnp.inf, jnp.asarray(False))
 
 
 def _next(
-    problem: Problem, theta: Terms, potentials: Blocks, solver: CoordinateAscent, solution: Solution
-) -> Solution:
+    problem: Problem, theta: Terms, potentials: Blocks, solver: CoordinateAscent, progress: Progress
+) -> Progress:
     """One more sweep."""
-    posterior = sweep(problem, theta, potentials, solution.stats)
-    change = lax.stop_gradient(divergence(posterior, solution.posterior))
-    residual = jnp.where(solution.sweeps == 0, jnp.inf, change)  # before the first there is no posterior
-    return Solution(*posterior, solution.sweeps + 1, residual, residual <= solver.tolerance)
+    before = progress.others.stats
+    posterior = sweep(problem, theta, potentials, (unread(potentials[0]), *before))
+    others = BlockPosterior(*(blocks[1:] for blocks in posterior))
+    change = lax.stop_gradient(divergence(others, progress.others))
+    residual = jnp.where(progress.sweeps == 0, jnp.inf, change)  # before the first there is no posterior
+    return Progress(others, before, progress.sweeps + 1, residual, residual <= solver.tolerance)
 
 
 def objective_per_sweep(

@@ -125,7 +125,7 @@ class GraphicalModel(eqx.Module):
         potentials = jax.tree.map(lambda x: jnp.maximum(x, FORBIDDEN), potentials)
         theta = posterior.inference_stats
         if start is None:
-            start = self.start(theta, potentials, length)
+            start = self.start(*jax.lax.stop_gradient((theta, potentials)), length)
         solution = fixed_point(problem, theta, potentials, start, solver, adjoint)
         kl = local_kl(problem, posterior.stats, solution.posterior)
         return Inference(solution, kl, surrogate(problem, posterior.stats, potentials, solution.posterior))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from svae.chains import DiscreteChainTerms, GaussianChainTerms
 from svae.expfam import LOG_2PI, DirichletTerms, MNIWTerms, NIWTerms
-from svae.linalg import PRECISION
+from svae.linalg import large_product_precision
 
 
 def normal_log_density(
@@ -19,24 +19,24 @@ def normal_log_density(
 ) -> Float[Array, "time *k"]:
     """E log N(z_t; mu_k, Sigma_k)."""
     constant = theta.mean_weight + theta.weight - first.shape[-1] / 2 * LOG_2PI
-    return _pair([(theta.first, first), (theta.second, second)], constant)
+    product = _pair([(theta.first, first), (theta.second, second)])
+    return product + jnp.broadcast_to(constant, product.shape)
 
 
 def transition_log_density(theta: MNIWTerms, chain: GaussianChainTerms) -> Float[Array, "time_minus_1 *k"]:
-    """E log N(z_{t+1}; X_k [z_t; 1], Sigma_k)."""
+    """E log N(z_{t+1}; X_k [z_t; 1], Sigma_k).
+
+    Each field of the chain's statistics enters one matrix product as it is, and in the derivatives comes
+    out of one: as what ends a step and as what begins the next at once. Only the results, which are small,
+    are shifted in time.
+    """
     first, second, cross = chain
-    one = jnp.ones_like(first[:-1, :1, None])
-    output_input = jnp.concatenate([jnp.swapaxes(cross, 1, 2), first[1:, :, None]], axis=2)
-    input_input = jnp.concatenate(
-        [
-            jnp.concatenate([second[:-1], first[:-1, :, None]], axis=2),
-            jnp.concatenate([first[:-1, None, :], one], axis=2),
-        ],
-        axis=1,
-    )
-    constant = theta.weight - first.shape[-1] / 2 * LOG_2PI
-    pairs = [(theta.output, second[1:]), (theta.cross, output_input), (theta.input, input_input)]
-    return _pair(pairs, constant)
+    ends, begins = theta.cross[..., -1], theta.input[..., :-1, -1] + theta.input[..., -1, :-1]
+    by_node = _pair([(jnp.stack([theta.output, theta.input[..., :-1, :-1]]), second)])
+    by_node = by_node + _pair([(jnp.stack([ends, begins]), first)])
+    by_link = _pair([(jnp.swapaxes(theta.cross[..., :-1], -1, -2), cross)])
+    constant = theta.weight + theta.input[..., -1, -1] - first.shape[-1] / 2 * LOG_2PI
+    return by_node[1:, 0] + by_node[:-1, 1] + by_link + jnp.broadcast_to(constant, by_link.shape)
 
 
 def markov_energy(
@@ -47,11 +47,11 @@ def markov_energy(
     return first + jnp.sum(chain.transition * transition.log_probability)
 
 
-def _pair(pairs: list[tuple[Array, Array]], constant: Float[Array, "*k"]) -> Float[Array, "time *k"]:
-    """Sum over pairs of <theta_k, stats_t>, as one matrix product, plus a constant for each state."""
-    states = constant.shape
+def _pair(pairs: list[tuple[Array, Array]]) -> Float[Array, "time *k"]:
+    """Sum over pairs of <theta_k, stats_t>, as one matrix product."""
+    inner = pairs[0][1].ndim - 1
+    states = pairs[0][0].shape[: pairs[0][0].ndim - inner]
     flat = lambda x, leading: x.reshape(*leading, math.prod(x.shape[len(leading) :]))
     theta = jnp.concatenate([flat(t, states) for t, _ in pairs], axis=-1)
     stats = jnp.concatenate([flat(s, s.shape[:1]) for _, s in pairs], axis=-1)
-    product = jnp.tensordot(stats, theta, axes=(-1, -1), precision=PRECISION)
-    return product + jnp.broadcast_to(constant, product.shape)
+    return jnp.tensordot(stats, theta, axes=(-1, -1), precision=large_product_precision(stats.dtype))

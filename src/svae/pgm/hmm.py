@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, IndependentSteps, Length
+from svae.chains import DiscreteChain, DiscreteChainTerms, FORBIDDEN, Form, IndependentSteps, Length
 from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
@@ -34,7 +34,7 @@ class HMM(GraphicalModel):
 
     num_states: int = eqx.field(static=True)
     latent_dim: int = eqx.field(static=True)
-    parallel: bool = eqx.field(default=False, static=True)
+    form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
 
@@ -63,7 +63,7 @@ class HMM(GraphicalModel):
 
     def blocks(self, length: Length) -> tuple:
         """Independent Gaussians and a chain of states."""
-        states = DiscreteChain(length, self.parallel, self.num_states)
+        states = DiscreteChain(length, self.form, self.num_states)
         return IndependentSteps(Gaussian(), length), states
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:

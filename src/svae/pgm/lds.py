@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from svae.chains import GaussianChain, Length, valid_steps
+from svae.chains import Form, GaussianChain, Length, valid_steps
 from svae.expfam import GaussianTerms, MatrixNormalInverseWishart, NormalInverseWishart, Product, Terms
 from svae.meanfield import Blocks
 from svae.pgm import priors
@@ -32,7 +32,7 @@ class LDS(GraphicalModel):
     """A linear dynamical system with unknown parameters; `innovation` as in `SLDS`."""
 
     latent_dim: int = eqx.field(static=True)
-    parallel: bool = eqx.field(default=False, static=True)
+    form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
     innovation: float | None = eqx.field(default=None, static=True)
 
     @property
@@ -54,7 +54,7 @@ class LDS(GraphicalModel):
 
     def blocks(self, length: Length) -> tuple:
         """One Gaussian chain."""
-        return (GaussianChain(length, self.parallel),)
+        return (GaussianChain(length, self.form),)
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
         """E log p(z_1) + sum_t E log p(z_{t+1} | z_t)."""

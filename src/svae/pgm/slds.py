@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, GaussianChain, Length
+from svae.chains import DiscreteChain, DiscreteChainTerms, FORBIDDEN, Form, GaussianChain, Length
 from svae.expfam import (
     Dirichlet,
     GaussianTerms,
@@ -56,7 +56,7 @@ class SLDS(GraphicalModel):
 
     num_states: int = eqx.field(static=True)
     latent_dim: int = eqx.field(static=True)
-    parallel: bool = eqx.field(default=False, static=True)
+    form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
     innovation: float | None = eqx.field(default=None, static=True)
@@ -94,8 +94,8 @@ class SLDS(GraphicalModel):
     def blocks(self, length: Length) -> tuple:
         """A Gaussian chain and the discrete chain of its transitions."""
         return (
-            GaussianChain(length, self.parallel),
-            DiscreteChain(shorten(length), self.parallel, self.num_states),
+            GaussianChain(length, self.form),
+            DiscreteChain(shorten(length), self.form, self.num_states),
         )
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:

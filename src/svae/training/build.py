@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from svae.chains import Form, best_form
 from svae.config import Config
 from svae.data import DataError, Recordings
 from svae.durations import frames_from_duration
@@ -82,16 +83,14 @@ def require_possible(recordings: Recordings, config: Config) -> None:
 def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     """The graphical model."""
     settings = config.model
-    parallel = settings.parallel
-    if parallel is None:
-        parallel = jax.default_backend() != "cpu"
+    form = best_form() if settings.form is None else Form(settings.form)
     if settings.graph == "mixture":
         return GaussianMixture(settings.num_states, settings.latent_dim)
     if settings.graph == "lds":
-        return LDS(settings.latent_dim, parallel, prior.innovation)
+        return LDS(settings.latent_dim, form, prior.innovation)
     states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
-    return SLDS(states, settings.latent_dim, parallel, prior.stay, move, prior.innovation)
+    return SLDS(states, settings.latent_dim, form, prior.stay, move, prior.innovation)
 
 
 def untrained(config: Config, num_features: int, prior: GraphPrior) -> SVAE:

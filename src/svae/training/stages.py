@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from svae.chains import Form
 from svae.expfam import MNIWParameters, NIWParameters, natural_descent
 from svae.models import SVAE, Batch, with_graph
 from svae.networks import Gaussian, Residual
@@ -86,7 +87,7 @@ def with_simple_prior(model: SVAE, persistence: float) -> SVAE:
     if persistence == 0:
         return with_graph(model, StandardNormal(n), ())
     sure = 1e6  # pseudo-observations: this prior is not learned
-    lds = LDS(n, getattr(model.pgm, "parallel", False))
+    lds = LDS(n, getattr(model.pgm, "form", Form.SEQUENTIAL))
     eye = jnp.eye(n)
     initial = NIWParameters(sure * eye, jnp.zeros(n), jnp.asarray(sure), jnp.asarray(sure))
     steps = (1 - persistence**2) * sure * eye

@@ -1,0 +1,18 @@
+"""The forms that every algorithm for chains comes in."""
+
+from enum import StrEnum
+
+import jax
+
+
+class Form(StrEnum):
+    """Which algorithm infers a chain; the answers are the same."""
+
+    SEQUENTIAL = "sequential"  # one node after the other: the least work
+    PARALLEL = "parallel"  # rounds of many nodes at once: the fewest steps
+    KERNEL = "kernel"  # the fewest steps, fused for GPUs; on other machines interpreted, which is slow
+
+
+def best_form() -> Form:
+    """The fastest form on this machine."""
+    return Form.SEQUENTIAL if jax.default_backend() == "cpu" else Form.KERNEL

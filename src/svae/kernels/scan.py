@@ -1,0 +1,248 @@
+"""Many short loops over small matrices at once: in plain form, or in one GPU kernel.
+
+A long chain is cut into chunks, and in each of them a loop goes from node to node:
+
+    state = begin(constants)
+    for each node of the chunk:
+        state, result = step(constants, state, node)
+    summary, lead = end(constants, state)
+
+In the kernel each chunk has a program of its own. What it reads and writes passes through memory once, a
+node's inputs a step ahead of their use, and all that lies between stays in registers. Reverse-mode
+derivatives are such loops again. On machines without a GPU kernels are interpreted, which is slow and meant
+for tests.
+
+All functions take an algebra of small matrices first: `svae.linalg` or `svae.kernels.tiles`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jaxtyping import Array
+
+from svae import linalg
+from svae.kernels import tiles
+from svae.kernels.factor import backend_options
+
+
+class Read(NamedTuple):
+    """Node s of chunk c reads entry `stride * c + offset + s`; what lies beyond the end is never used."""
+
+    array: Array
+    stride: int
+    offset: int = 0
+
+
+class Loop(NamedTuple):
+    """What is done in each chunk; see above. Without a lead, there are no results but the nodes'."""
+
+    begin: Callable[..., Any]
+    step: Callable[..., tuple[Any, Any]]
+    end: Callable[..., tuple[Any, Any]]
+    reverse: bool = False
+
+
+class Scan(Protocol):
+    """How loops are run: `over(loop, chunks, length, constants, nodes)`.
+
+    `constants` and `nodes` are records of `Read`s. Returns the chunks' summaries and the nodes' results,
+    one after the other along the leading axis; a chunk's lead comes before the results of its nodes.
+    """
+
+    def __call__(self, loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tuple[Any, Any]:
+        """Run the loop in every chunk."""
+
+
+def _is_read(x: Any) -> bool:
+    return isinstance(x, Read)
+
+
+WRITTEN_OUT = 8  # steps that are compiled one by one
+
+
+def plain_scan(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tuple[Any, Any]:
+    """All chunks side by side."""
+    fixed = jax.tree.map(lambda x: _gather(x, chunks, 1)[:, 0], constants, is_leaf=_is_read)
+    rows = jax.tree.map(lambda x: _gather(x, chunks, length), nodes, is_leaf=_is_read)
+    rows = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+    state, results = lax.scan(
+        partial(loop.step, linalg, fixed),
+        loop.begin(linalg, fixed),
+        rows,
+        reverse=loop.reverse,
+        unroll=length <= WRITTEN_OUT,
+    )
+    summary, lead = loop.end(linalg, fixed, state)
+    if lead is not None:
+        results = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), lead, results)
+    # The barriers: XLA's GPU compiler (seen with JAX 0.11.2) aborts when it fuses strided slices and pads of
+    # odd lengths into the matrix products that follow
+    merge = lambda x: lax.optimization_barrier(jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]))
+    return summary, jax.tree.map(merge, results)
+
+
+def _gather(read: Read, chunks: int, length: int) -> Array:
+    """What the nodes of all chunks read, zeros beyond the end."""
+    array, stride, offset = read
+    needed = offset + stride * chunks
+    padding = [(0, max(needed - array.shape[0], 0))] + [(0, 0)] * (array.ndim - 1)
+    found = jnp.pad(array, padding)[offset:needed].reshape(chunks, stride, *array.shape[1:])
+    return lax.optimization_barrier(found[:, :length])
+
+
+def kernel_scan(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tuple[Any, Any]:
+    """One kernel for all chunks."""
+    reads, structure = jax.tree.flatten((constants, nodes), is_leaf=_is_read)
+    with_arrays = lambda arrays: jax.tree.unflatten(
+        structure, [read._replace(array=x) for read, x in zip(reads, arrays, strict=True)]
+    )
+
+    @jax.custom_vjp
+    def run(arrays):
+        return _run(loop, chunks, length, *with_arrays(arrays))
+
+    def forward(arrays):
+        (summary, final), (results, states) = _run(_remembering(loop), chunks, length, *with_arrays(arrays))
+        return (summary, results), (arrays, final, states)
+
+    def backward(residuals, cotangents):
+        arrays, final, states = residuals
+        constants, nodes = with_arrays(arrays)
+        summary_bar, results_bar = cotangents
+        lead = 1 if jax.tree.leaves(results_bar)[0].shape[0] == chunks * (length + 1) else 0
+        by_chunk = partial(jax.tree.map, lambda x: Read(x, 1))
+        by_node = partial(jax.tree.map, lambda x: Read(x, length))
+        ends = (
+            constants,
+            by_chunk(final),
+            by_chunk(summary_bar),
+            jax.tree.map(lambda x: Read(x, length + 1), results_bar) if lead else None,
+        )
+        ys = jax.tree.map(lambda x: Read(x, length + lead, lead), results_bar)
+        bars = _run(_backwards(loop), chunks, length, ends, (nodes, by_node(states), ys))
+        leaves = jax.tree.leaves(bars)
+        counts = [1] * len(jax.tree.leaves(constants, is_leaf=_is_read))
+        counts += [length] * (len(reads) - len(counts))
+
+        def pull(read: Read, array: Array, bar: Array, count: int) -> Array:
+            gather = lambda x: _gather(read._replace(array=x), chunks, count)
+            return jax.vjp(gather, array)[1](bar.reshape(chunks, count, *bar.shape[1:]))[0]
+
+        return ([pull(*x) for x in zip(reads, arrays, leaves, counts, strict=True)],)
+
+    run.defvjp(forward, backward)
+    return run([read.array for read in reads])
+
+
+def _remembering(loop: Loop) -> Loop:
+    """The same loop, with the state before each step and at the end among its results."""
+
+    def step(la, constants, state, node):
+        after, result = loop.step(la, constants, state, node)
+        return after, (result, state)
+
+    def end(la, constants, state):
+        summary, lead = loop.end(la, constants, state)
+        return (summary, state), None if lead is None else (lead, state)
+
+    return loop._replace(step=step, end=end)
+
+
+def _backwards(loop: Loop) -> Loop:
+    """The loop of cotangents: it sums up those of the constants as it goes."""
+
+    def begin(la, ends):
+        constants, final, summary_bar, lead_bar = ends
+        _, pull = jax.vjp(partial(loop.end, la), constants, final)
+        return pull((summary_bar, lead_bar))
+
+    def step(la, ends, state, node):
+        total, state_bar = state
+        x, before, bar = node
+        _, pull = jax.vjp(partial(loop.step, la), ends[0], before, x)
+        constants_bar, state_bar, x_bar = pull((state_bar, bar))
+        return (jax.tree.map(jnp.add, total, constants_bar), state_bar), x_bar
+
+    def end(la, ends, state):
+        total, state_bar = state
+        (begun,) = jax.vjp(partial(loop.begin, la), ends[0])[1](state_bar)
+        return jax.tree.map(jnp.add, total, begun), None
+
+    return Loop(begin, step, end, not loop.reverse)
+
+
+def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tuple[Any, Any]:
+    inputs, structure = jax.tree.flatten((constants, nodes), is_leaf=_is_read)
+    num_constants = len(jax.tree.leaves(constants, is_leaf=_is_read))
+    tile = lambda read: jax.ShapeDtypeStruct(read.array.shape[1:], read.array.dtype)
+    shapes = jax.tree.map(tile, (constants, nodes), is_leaf=_is_read)
+
+    def once(constants, node):
+        state = loop.begin(tiles, constants)
+        state, result = loop.step(tiles, constants, state, node)
+        return *loop.end(tiles, constants, state), result
+
+    summary, lead, result = jax.eval_shape(once, *shapes)
+    first = 0 if lead is None else 1
+    rows = length + first
+
+    def body(*refs):
+        read, written = refs[: len(inputs)], refs[len(inputs) :]
+        chunk = pl.program_id(0)
+
+        # A program reads entries of whole arrays; beyond the end it reads the last one again
+        def load(index: int, s: Any) -> Array:
+            array, stride, offset = inputs[index]
+            where = jnp.minimum(stride * chunk + offset + s, array.shape[0] - 1)
+            return read[index][(where,) + (slice(None),) * (array.ndim - 1)]
+
+        constants = [load(i, 0) for i in range(num_constants)]
+        node_at = lambda s: [load(i, s) for i in range(num_constants, len(inputs))]
+        unflatten = lambda node: jax.tree.unflatten(structure, [*constants, *node])
+        num_results = len(jax.tree.leaves(result))
+        result_refs, summary_refs = written[:num_results], written[num_results:]
+
+        def store(entry: Any, values: Any) -> None:
+            for ref, value in zip(result_refs, jax.tree.leaves(values), strict=True):
+                ref[(entry,) + (slice(None),) * value.ndim] = value
+
+        def one(i, carry):
+            state, node = carry
+            position = lambda i: length - 1 - i if loop.reverse else i
+            ahead = node_at(position(jnp.minimum(i + 1, length - 1)))
+            state, values = loop.step(tiles, unflatten(node)[0], state, unflatten(node)[1])
+            store(first + position(i), values)
+            return state, ahead
+
+        fixed = unflatten(node_at(0))[0]
+        state = loop.begin(tiles, fixed)
+        state, _ = lax.fori_loop(0, length, one, (state, node_at(length - 1 if loop.reverse else 0)))
+        ending, leading = loop.end(tiles, fixed, state)
+        if first:
+            store(0, leading)
+        for ref, value in zip(summary_refs, jax.tree.leaves(ending), strict=True):
+            ref[...] = value
+
+    whole = lambda read: pl.BlockSpec(read.array.shape, lambda c, n=read.array.ndim: (0,) * n)
+    by_chunk = lambda shape: pl.BlockSpec(shape, lambda c, n=len(shape): (c,) + (0,) * (n - 1))
+    results, summaries = jax.tree.leaves(result), jax.tree.leaves(summary)
+    outputs = pl.pallas_call(
+        body,
+        grid=(chunks,),
+        in_specs=[whole(read) for read in inputs],
+        out_specs=[by_chunk((rows, *x.shape)) for x in results]
+        + [pl.BlockSpec((None, *x.shape), lambda c, n=len(x.shape): (c,) + (0,) * n) for x in summaries],
+        out_shape=[jax.ShapeDtypeStruct((chunks * rows, *x.shape), x.dtype) for x in results]
+        + [jax.ShapeDtypeStruct((chunks, *x.shape), x.dtype) for x in summaries],
+        **backend_options(max(x.size for x in jax.tree.leaves(shapes))),
+    )(*(read.array for read in inputs))
+    split = len(results)
+    return (
+        jax.tree.unflatten(jax.tree.structure(summary), outputs[split:]),
+        jax.tree.unflatten(jax.tree.structure(result), outputs[:split]),
+    )

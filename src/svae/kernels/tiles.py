@@ -1,0 +1,126 @@
+"""`svae.linalg` for one small matrix that a GPU program holds in its registers.
+
+Compilers for such programs know matrix products, sums and masks, but no indexing into a matrix. Sides are
+powers of two, at least 16. Products are made of three in the matrix units' reduced precision, which
+together have that of float32.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+SMALLEST, LARGEST = 16, 64  # sides that the products take, and that registers hold
+
+
+def side(size: int) -> int:
+    """The next size that a tile can have."""
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def can_hold(dtype: Any) -> bool:
+    """Double precision is for interpreted kernels."""
+    return dtype == jnp.float32 or jax.default_backend() == "cpu"
+
+
+def _precision() -> lax.Precision | lax.DotAlgorithmPreset:
+    interpreted = jax.default_backend() == "cpu"
+    return lax.Precision.HIGHEST if interpreted else lax.DotAlgorithmPreset.TF32_TF32_F32_X3
+
+
+def matmul(a: Float[Array, "n k"], b: Float[Array, "k m"]) -> Float[Array, "n m"]:
+    """Matrix product."""
+    return jnp.dot(a, b, precision=_precision())
+
+
+def matvec(a: Float[Array, "n k"], x: Float[Array, "k"]) -> Float[Array, "n"]:
+    """Matrix times vector."""
+    return jnp.sum(a * x[None, :], axis=1)
+
+
+def vecmat(x: Float[Array, "k"], a: Float[Array, "k n"]) -> Float[Array, "n"]:
+    """Vector times matrix."""
+    return jnp.sum(x[:, None] * a, axis=0)
+
+
+def outer(x: Float[Array, "n"], y: Float[Array, "m"]) -> Float[Array, "n m"]:
+    """x y'."""
+    return x[:, None] * y[None, :]
+
+
+def where(condition: Any, x: Array, y: Array) -> Array:
+    """`x` if the condition holds, `y` elsewhere."""
+    return jnp.where(condition, x, y)
+
+
+def identity_like(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The identity."""
+    rows, columns = _rows_and_columns(a)
+    return jnp.where(rows == columns, 1.0, 0.0).astype(a.dtype)
+
+
+def inner(x: Float[Array, "n"], y: Float[Array, "n"]) -> Float[Array, ""]:
+    """x'y."""
+    return jnp.sum(x * y)
+
+
+def transpose(a: Float[Array, "n m"]) -> Float[Array, "m n"]:
+    """Transpose."""
+    return a.T
+
+
+def symmetrize(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Symmetric part."""
+    return 0.5 * (a + a.T)
+
+
+def symmetric(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """A matrix that is symmetric but for rounding, as it is."""
+    return a
+
+
+def _rows_and_columns(a: Float[Array, "n n"]) -> tuple[Array, Array]:
+    return lax.broadcasted_iota(jnp.int32, a.shape, 0), lax.broadcasted_iota(jnp.int32, a.shape, 1)
+
+
+@jax.custom_jvp
+def inverse_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Lower triangular W with W A W' = I; all NaN where A is not positive definite."""
+    rows, columns = _rows_and_columns(a)
+
+    # [A | I] -> [D L' | L^-1] in place, as in `svae.linalg`; rows are scaled by 1 / sqrt(pivot) as they are
+    # done. Nothing here is a vector for longer than it takes to spread it over the tile again: compilers
+    # would move it through memory.
+    def eliminate(j, work):
+        row = jnp.sum(jnp.where(rows == j, work, 0), axis=0)[None, :]
+        column = jnp.sum(jnp.where(columns == j, work, 0), axis=1)[:, None]
+        scale = lax.rsqrt(jnp.sum(jnp.where((rows == j) & (columns == j), work, 0)))
+        row = jnp.where(columns == j, scale, row * scale)
+        below = jnp.where(columns == j, 0, work) - (column * scale) * row
+        return jnp.where(rows > j, below, jnp.where(rows == j, row, work))
+
+    work = lax.fori_loop(0, a.shape[0], eliminate, a)
+    factor = jnp.where(columns <= rows, work, 0)
+    # rsqrt of anything but a positive number is NaN or infinite; one such entry spoils them all
+    return factor + jnp.sum(factor * 0)
+
+
+@inverse_cholesky.defjvp
+def _inverse_cholesky_jvp(primals, tangents):
+    # dW = -Phi(W dA W') W, where Phi keeps the lower triangle and halves the diagonal
+    (a,), (tangent,) = primals, tangents
+    factor = inverse_cholesky(a)
+    rows, columns = _rows_and_columns(a)
+    middle = matmul(matmul(factor, symmetrize(tangent)), transpose(factor))
+    lower = jnp.where(columns < rows, middle, jnp.where(columns == rows, 0.5 * middle, 0))
+    return factor, -matmul(lower, factor)
+
+
+def inverse_and_log_det(a: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
+    """Inverse and log-determinant from one factorisation."""
+    factor = inverse_cholesky(a)
+    rows, columns = _rows_and_columns(a)
+    diagonal = jnp.sum(jnp.where(rows == columns, factor, 0), axis=1)
+    return matmul(factor.T, factor), -2 * jnp.sum(jnp.log(diagonal))
