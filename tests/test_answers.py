@@ -18,7 +18,16 @@ from svae.answers import read_states
 from svae.cli import app
 from svae.completion import Completion
 from svae.config import Config, override, write_config
-from svae.data import Recording, Recordings, Standardizer, as_recordings, interpolate, load, repeat_last, windows
+from svae.data import (
+    Recording,
+    Recordings,
+    Standardizer,
+    as_recordings,
+    interpolate,
+    load,
+    repeat_last,
+    windows,
+)
 from svae.evaluation import evidence_lower_bound, importance_weighted
 from svae.features import FeatureNetwork, save_features
 from svae.features.artifact import make_settings

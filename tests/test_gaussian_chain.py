@@ -222,9 +222,7 @@ def test_sample_is_the_right_affine_map_of_noise(key, time, form):
     mean, covariance = dense_moments(natural)
     noise = generator(key).normal(size=(1 + 2 * time, 2 * time))  # zero, and a basis
     noise[0] = 0
-    paths = jax.jit(jax.vmap(lambda noise: path_of_noise(natural, noise, form)))(
-        noise.reshape(-1, time, 2)
-    )
+    paths = jax.jit(jax.vmap(lambda noise: path_of_noise(natural, noise, form)))(noise.reshape(-1, time, 2))
     paths = np.asarray(paths).reshape(noise.shape)
     np.testing.assert_allclose(paths[0], mean, rtol=1e-10, atol=1e-10)
     root = np.linalg.solve(noise[1:], paths[1:] - mean).T
@@ -268,7 +266,9 @@ def test_sufficient_stats(key):
 
 @all_forms
 def test_derivatives(key, form):
-    check_derivatives(GaussianChain(form=form), random_gaussian_chain(key, 3, 2), dense_infer, form != Form.KERNEL)
+    check_derivatives(
+        GaussianChain(form=form), random_gaussian_chain(key, 3, 2), dense_infer, form != Form.KERNEL
+    )
 
 
 @plain_forms
@@ -305,7 +305,10 @@ def test_agrees_with_a_kalman_smoother():
     transition = [np.broadcast_to(x, (time - 1, *x.shape)) for x in transition]
     nodes = np.broadcast_to(R_inv, (time, size, size)), y @ R_inv
     natural = natural_from_potentials(*map(jnp.asarray, (S0_inv, S0_inv @ m0, *transition, *nodes)))
-    for form in (Form.SEQUENTIAL, Form.PARALLEL):  # to the 1e-9 that the other side adds to matrices before it solves
+    for form in (
+        Form.SEQUENTIAL,
+        Form.PARALLEL,
+    ):  # to the 1e-9 that the other side adds to matrices before it solves
         expected = smoothed.marginal_loglik - constants, stats
         tree_close(infer(natural, form), expected, rtol=1e-7, atol=1e-7)
 

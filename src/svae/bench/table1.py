@@ -104,7 +104,9 @@ def measure(sizes: Sizes, method: str, batch_size: int, say: Say) -> dict[str, A
     }
 
 
-def run(sizes: Sizes, methods: Iterable[str], batches: Iterable[int], say: Say, path: Path | None) -> list[dict]:
+def run(
+    sizes: Sizes, methods: Iterable[str], batches: Iterable[int], say: Say, path: Path | None
+) -> list[dict]:
     """All rows; each is written as soon as it is there."""
     rows: list[dict[str, Any]] = []
     for batch_size in batches:
@@ -129,10 +131,10 @@ def line(row: dict[str, Any]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Beside the paper's numbers and those of the authors' code."""
-    authors = AUTHORS_CPU if jax.default_backend() == "cpu" else AUTHORS_H200
-    where = "2 CPU cores" if authors is AUTHORS_CPU else "H200"
-    head = f"{'method':<24}{'batch':>6}{'ms':>10}{'GiB':>8}{'compile':>10}{'authors, ' + where:>22}{'paper, A10G':>14}"
-    lines = [head]
+    on_cpu = jax.default_backend() == "cpu"
+    authors, where = (AUTHORS_CPU, "2 CPU cores") if on_cpu else (AUTHORS_H200, "H200")
+    head = f"{'method':<24}{'batch':>6}{'ms':>10}{'GiB':>8}{'compile':>10}"
+    lines = [head + f"{'authors, ' + where:>22}{'paper, A10G':>14}"]
     for row in rows:
         method, batch = row["method"], row["batch"]
         plain = method.replace(Form.KERNEL.value, Form.PARALLEL.value)

@@ -6,8 +6,8 @@ from svae.chains.discrete_potentials import FORBIDDEN as FORBIDDEN
 from svae.chains.forms import Form as Form
 from svae.chains.forms import best_form as best_form
 from svae.chains.gaussian import GaussianChain as GaussianChain
-from svae.chains.gaussian import GaussianChainTerms as GaussianChainTerms
-from svae.chains.gaussian import natural_from_potentials as natural_from_potentials
+from svae.chains.gaussian_terms import GaussianChainTerms as GaussianChainTerms
+from svae.chains.gaussian_terms import natural_from_potentials as natural_from_potentials
 from svae.chains.padding import Length as Length
 from svae.chains.padding import valid_steps as valid_steps
 from svae.chains.steps import IndependentSteps as IndependentSteps

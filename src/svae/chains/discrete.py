@@ -14,7 +14,7 @@ double precision); for those there is log space (`svae.chains.discrete_log`).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,7 +31,6 @@ from svae.chains.padding import Length, choose, valid_steps, zero_padding
 from svae.expfam.family import ExponentialFamily
 from svae.kernels import tiles
 from svae.kernels.scan import Scan, kernel_scan, plain_scan
-
 
 LARGEST = 128  # number of states whose transitions a kernel can hold
 
@@ -160,7 +159,10 @@ class DiscreteChain(ExponentialFamily):
 
 
 def _changed_stats(
-    family: DiscreteChain, potentials: Potentials, factors: discrete_scaled.Factors, change: DiscreteChainTerms
+    family: DiscreteChain,
+    potentials: Potentials,
+    factors: discrete_scaled.Factors,
+    change: DiscreteChainTerms,
 ) -> DiscreteChainTerms:
     valid = family._valid(change)
     node, transition = zero_padding(valid, change.node), change.transition

@@ -42,6 +42,7 @@ def _forward(potentials: Potentials, reduce: Callable) -> tuple[Float[Array, ""]
 
 
 def marginals(potentials: Potentials) -> tuple[Float[Array, ""], Array, Array]:
+    """Log-partition, marginals, and pair marginals (summed where the transition is shared)."""
     edge_of, scanned = _steps(potentials)
     log_partition, filtered = _forward(potentials, logsumexp)
 

@@ -65,6 +65,7 @@ def _join_max(node: Array, edge: Array) -> Float[Array, "odd k k"]:
 
 
 def marginals(potentials: Potentials) -> tuple[Float[Array, ""], Array, Array]:
+    """Log-partition, marginals, and pair marginals (summed where the transition is shared)."""
     log_partition, node, pair = _odd_even_marginals(potentials.node, potentials.edges())
     pair = zero_padding(potentials.linked, pair)
     return log_partition, node, jnp.sum(pair, axis=0) if potentials.shared else pair
@@ -95,6 +96,7 @@ def _odd_even_marginals(node: Array, edge: Array) -> tuple[Float[Array, ""], Arr
 
 
 def path(node: Array, edge: Array, noise: Array, reduce: Callable) -> Int[Array, "time"]:
+    """As in `svae.chains.discrete_log`, every second state given its neighbours."""
     time = node.shape[0]
     if time == 1:
         return jnp.argmax(node + noise, axis=-1)

@@ -17,7 +17,7 @@ range of `svae.chains.discrete_potentials.in_range`.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -144,7 +144,7 @@ def _respond(
     gain: Float[Array, "time k"],
     matrix: Float[Array, "k k"],
 ) -> Float[Array, "time k"]:
-    """x_{t+1} = source_{t+1} + gain_{t+1} ((weight_t (x_t - mean)) P): only differences between states count."""
+    """x_{t+1} = source_{t+1} + gain_{t+1} ((weight_t (x_t - mean)) P): only differences count."""
 
     def begin(la, matrix):
         return (jnp.zeros_like(matrix, shape=matrix.shape[:-1]),) * 2
@@ -160,7 +160,7 @@ def _respond(
     return scan(Loop(begin, step, _nothing_more), 1, time, Read(matrix[None], 1), nodes)[1]
 
 
-def _nothing_more(la, matrix: Array, state: Array) -> tuple[tuple, None]:
+def _nothing_more(la, matrix: Array, state: Any) -> tuple[tuple, None]:
     return (), None
 
 

@@ -56,7 +56,7 @@ class Conditional(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """What elimination subtracts from the neighbours' precisions, adds to their linear terms, and their edge."""
+    """What is taken from the neighbours' precisions, what is added to their linear terms, and their edge."""
 
     precision_left: Float[Array, "*nodes n n"]
     precision_right: Float[Array, "*nodes n n"]
@@ -186,9 +186,7 @@ def restore_change(
         + la.matmul(around.covariance_left, la.transpose(d_left))
         + la.matmul(around.cross, la.transpose(d_right))
     )
-    cross_right = (
-        cross_right + la.matmul(d_left, around.cross) + la.matmul(d_right, around.covariance_right)
-    )
+    cross_right = cross_right + la.matmul(d_left, around.cross) + la.matmul(d_right, around.covariance_right)
     return NodeMoments(mean, covariance, cross_left, cross_right)
 
 

@@ -63,7 +63,7 @@ class Level(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Chunk c has the nodes `stride * c + offset + s` for s below `length`, and one before if `offset` is 1."""
+    """Chunk c has the nodes `stride * c + offset + s`, s < length, and one before them if `offset` is 1."""
 
     chunks: int
     length: int
@@ -154,8 +154,12 @@ def _change(way: Way, levels: list[Level], given: Chain, present: Callable) -> A
     end = _no_lead if layout.final else partial(_lead_change, present)
     loop = Loop(_around_change, partial(_restore_change, present), end, reverse=True)
     flags = _flags(given, layout)
-    constants = _bounds(coarse), _bounds(coarse_change), (Read(flags, layout.stride), Read(flags, layout.stride, 1))
-    was = Moments(*(Read(x, layout.stride, layout.offset) for x in own))
+    constants = (
+        _bounds(coarse),
+        _bounds(coarse_change),
+        (Read(flags, layout.stride), Read(flags, layout.stride, 1)),
+    )
+    was = jax.tree.map(lambda x: Read(x, layout.stride, layout.offset), own)
     inner = conditional, _inner(moved, layout), was, _own_flags(flags, layout)
     return way.scan(loop, *layout[:2], constants, inner)[1]
 
@@ -191,8 +195,8 @@ def _own_flags(flags: Array, layout: _Layout) -> tuple[Read, Read]:
 
 
 def _nodes(chain: Chain, layout: _Layout) -> _Potentials:
-    own = (Read(x, layout.stride, layout.offset) for x in chain[:3])
-    return _Potentials(*own, *_own_flags(_flags(chain, layout), layout))
+    first, second, edge = (Read(x, layout.stride, layout.offset) for x in chain[:3])
+    return _Potentials(first, second, edge, *_own_flags(_flags(chain, layout), layout))
 
 
 def _start(chain: Chain, layout: _Layout) -> _Start:
@@ -209,7 +213,8 @@ def _inner(record: Any, layout: _Layout) -> Any:
 def _bounds(coarse: Moments) -> Neighbours:
     """Moments of a chunk's first node and of the next chunk's; the last chunk has none and needs none."""
     mean, covariance, cross, _ = coarse
-    return Neighbours(Read(mean, 1), Read(mean, 1, 1), Read(covariance, 1), Read(covariance, 1, 1), Read(cross, 1))
+    both = lambda x: (Read(x, 1), Read(x, 1, 1))
+    return Neighbours._make([*both(mean), *both(covariance), Read(cross, 1)])
 
 
 def _nothing(chain: Chain) -> Moments:
@@ -222,7 +227,7 @@ def _nothing(chain: Chain) -> Moments:
 
 
 class _Front(NamedTuple):
-    """The edge between a chunk's first and its present node, what was sent to either, and what was integrated."""
+    """The edge between a chunk's first and its present node, what was sent to both, what was integrated."""
 
     edge: Array
     precision: Array
@@ -234,7 +239,10 @@ class _Front(NamedTuple):
 
 def _begin(la, start: _Start) -> _Front:
     matrix = jnp.zeros_like(start.edge)
-    vector, scalar = jnp.zeros_like(matrix, shape=matrix.shape[:-1]), jnp.zeros_like(matrix, shape=matrix.shape[:-2])
+    vector, scalar = (
+        jnp.zeros_like(matrix, shape=matrix.shape[:-1]),
+        jnp.zeros_like(matrix, shape=matrix.shape[:-2]),
+    )
     edge = la.where(start.linked > 0, start.edge, matrix)
     return _Front(edge, matrix, vector, matrix, vector, scalar)
 
@@ -279,7 +287,9 @@ def _eliminate_change(la, start: _Start, front: _Front, given: Any) -> tuple[_Fr
     return _advance(front, messages, jnp.zeros_like(front.log_partition)), moved
 
 
-def _eliminate_to_sample(la, start: _Start, front: _Front, potentials: _Potentials) -> tuple[_Front, nodes.Sampler]:
+def _eliminate_to_sample(
+    la, start: _Start, front: _Front, potentials: _Potentials
+) -> tuple[_Front, nodes.Sampler]:
     node = _present_node(la, front, potentials, alone=1.0)
     sampler, messages = nodes.eliminate_to_sample(la, node)
     return _advance(front, messages, jnp.zeros_like(front.log_partition)), sampler
@@ -337,7 +347,7 @@ def _no_lead(la, constants: Any, right: Any) -> tuple[tuple, None]:
     return (), None
 
 
-def _as_moments(la, here: _Right, cross: Array, mean_after: Array, flags: Any) -> Moments:
+def _as_moments(la, here: _Right, cross: Array, mean_after: Any, flags: Any) -> Moments:
     return Moments(here.mean, here.covariance, cross, here.reach)
 
 
@@ -372,7 +382,10 @@ def _restore_change(present: Callable, la, constants: Any, right: Any, node: Any
         moved,
         _neighbours(changes, right_change),
     )
-    here, here_change = _Right(was.mean, was.covariance, was.reach), _Right(own.mean, own.covariance, own.cross_left)
+    here, here_change = (
+        _Right(was.mean, was.covariance, was.reach),
+        _Right(own.mean, own.covariance, own.cross_left),
+    )
     shown = present(la, (here, here_change), own.cross_right, (was_right.mean, right_change.mean), flags)
     return (here, here_change), shown
 

@@ -65,8 +65,9 @@ def change(factors: Factors, given: Information) -> Moments:
 
     # dP_t = dJ_t - d(N' C N),  with d(N' C N) = G' S + dN' G  and  S = dN - dP G
     def forward(message, node):
-        (from_left, shift), (gain, offset), (precision, linear, edge) = message, *node
-        precision, linear = precision - from_left, linear + shift
+        from_left, shift = message
+        (gain, offset), own = node
+        precision, linear, edge = own.precision - from_left, own.linear + shift, own.edge
         edge_shift = edge - matmul(precision, gain)
         linear_shift = linear - matvec(precision, offset)
         message = (

@@ -61,7 +61,9 @@ def engine(
 def table1(
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Such as 'implicit, kernel'; may be given several times. Default: all for this machine."),
+        typer.Option(
+            help="Such as 'implicit, kernel'; may be given several times. Default: all for this machine."
+        ),
     ] = None,
     batch: Annotated[
         list[int] | None, typer.Option(min=1, help="Sequences in a batch; may be given several times.")
@@ -78,7 +80,9 @@ def table1(
 
     unknown = [name for name in method or [] if name not in bench_table.METHODS]
     if unknown:
-        raise typer.BadParameter(f"'{unknown[0]}' is none of {'; '.join(bench_table.METHODS)}", param_hint="--method")
+        raise typer.BadParameter(
+            f"'{unknown[0]}' is none of {'; '.join(bench_table.METHODS)}", param_hint="--method"
+        )
     sizes = bench_table.Sizes(repeats=repeats)
     if quick:
         sizes = sizes._replace(num_steps=10, num_states=3, latent_dim=2, num_features=4, sweeps=3)

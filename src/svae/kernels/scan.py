@@ -17,7 +17,7 @@ All functions take an algebra of small matrices first: `svae.linalg` or `svae.ke
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,7 @@ class Loop(NamedTuple):
     reverse: bool = False
 
 
+@runtime_checkable
 class Scan(Protocol):
     """How loops are run: `over(loop, chunks, length, constants, nodes)`.
 
@@ -116,15 +117,15 @@ def kernel_scan(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any
         summary_bar, results_bar = cotangents
         lead = 1 if jax.tree.leaves(results_bar)[0].shape[0] == chunks * (length + 1) else 0
         by_chunk = partial(jax.tree.map, lambda x: Read(x, 1))
-        by_node = partial(jax.tree.map, lambda x: Read(x, length))
+        by_node = partial(jax.tree.map, lambda x: Read(x, length + lead, lead))
         ends = (
             constants,
             by_chunk(final),
             by_chunk(summary_bar),
             jax.tree.map(lambda x: Read(x, length + 1), results_bar) if lead else None,
         )
-        ys = jax.tree.map(lambda x: Read(x, length + lead, lead), results_bar)
-        bars = _run(_backwards(loop), chunks, length, ends, (nodes, by_node(states), ys))
+        around = nodes, by_node(states), by_node(results_bar)
+        bars = _run(_backwards(loop), chunks, length, ends, around)
         leaves = jax.tree.leaves(bars)
         counts = [1] * len(jax.tree.leaves(constants, is_leaf=_is_read))
         counts += [length] * (len(reads) - len(counts))
@@ -228,15 +229,15 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
         for ref, value in zip(summary_refs, jax.tree.leaves(ending), strict=True):
             ref[...] = value
 
-    whole = lambda read: pl.BlockSpec(read.array.shape, lambda c, n=read.array.ndim: (0,) * n)
-    by_chunk = lambda shape: pl.BlockSpec(shape, lambda c, n=len(shape): (c,) + (0,) * (n - 1))
+    whole = lambda read: pl.BlockSpec(read.array.shape, lambda c: (0,) * read.array.ndim)
+    by_chunk = lambda shape: pl.BlockSpec(shape, lambda c: (c,) + (0,) * (len(shape) - 1))
     results, summaries = jax.tree.leaves(result), jax.tree.leaves(summary)
     outputs = pl.pallas_call(
         body,
         grid=(chunks,),
         in_specs=[whole(read) for read in inputs],
         out_specs=[by_chunk((rows, *x.shape)) for x in results]
-        + [pl.BlockSpec((None, *x.shape), lambda c, n=len(x.shape): (c,) + (0,) * n) for x in summaries],
+        + [by_chunk((None, *x.shape)) for x in summaries],
         out_shape=[jax.ShapeDtypeStruct((chunks * rows, *x.shape), x.dtype) for x in results]
         + [jax.ShapeDtypeStruct((chunks, *x.shape), x.dtype) for x in summaries],
         **backend_options(max(x.size for x in jax.tree.leaves(shapes))),

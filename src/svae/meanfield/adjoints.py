@@ -91,7 +91,9 @@ class Richardson(ImplicitAdjoint):
             return y, size, jnp.where(i == 1, size, first), start
 
         unset = jnp.zeros_like(inner(a, a))
-        y, last, first, start = lax.fori_loop(0, steps + 1, iterate, (nothing, unset, unset + jnp.inf, nothing))
+        y, last, first, start = lax.fori_loop(
+            0, steps + 1, iterate, (nothing, unset, unset + jnp.inf, nothing)
+        )
         if not self.fallback:
             return y
         grown = (last > first) & (steps > 0)

@@ -80,7 +80,7 @@ def _backward(residuals, cotangents, perturbed, sources, problem, start, solver,
 def linear_system(
     problem: Problem, theta: Terms, solution: Solution, first: Callable[[Terms], Terms] | None = None
 ) -> LinearSystem:
-    """The adjoint's operators at a solution; each block is factorised once, the first by its giver, if any."""
+    """The adjoint's operators at a solution; `first` is the first block's Jacobian, if known."""
     known = [] if first is None else [first]
     rest = list(zip(solution.naturals, problem.blocks, strict=True))[len(known) :]
     jacobians = known + [linearize(natural, family)[2] for natural, family in rest]

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import DiscreteChain, DiscreteChainTerms, FORBIDDEN, Form, IndependentSteps, Length
+from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, Form, IndependentSteps, Length
 from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.chains import DiscreteChain, DiscreteChainTerms, FORBIDDEN, Form, GaussianChain, Length
+from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, Form, GaussianChain, Length
 from svae.expfam import (
     Dirichlet,
     GaussianTerms,
