@@ -91,7 +91,7 @@ def identity_like(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
 def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     """Lower triangular W with W A W' = I; all NaN where A is not positive definite."""
     size = a.shape[-1]
-    if jax.default_backend() != "cpu" and size <= tiles.LARGEST and tiles.can_hold(a.dtype):
+    if jax.default_backend() == "gpu" and size <= tiles.LARGEST and tiles.can_hold(a.dtype):
         return kernel.inverse_cholesky(a)
     index = jnp.arange(size)
     below = index[:, None] > index[None, :]

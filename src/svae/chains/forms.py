@@ -15,4 +15,4 @@ class Form(StrEnum):
 
 def best_form() -> Form:
     """The fastest form on this machine."""
-    return Form.SEQUENTIAL if jax.default_backend() == "cpu" else Form.KERNEL
+    return {"cpu": Form.SEQUENTIAL, "gpu": Form.KERNEL}.get(jax.default_backend(), Form.PARALLEL)

@@ -96,3 +96,35 @@ def table1(
         path=json_path,
     )
     typer.echo(bench_table.table(rows))
+
+
+@bench.command()
+def scaling(
+    form: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sequential, parallel or kernel; may be given several times. Default: the first two."
+        ),
+    ] = None,
+    long: Annotated[bool, typer.Option("--long", help="Also one sequence of 100,000 steps.")] = False,
+    json_path: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", dir_okay=False, help="Also write the rows here."),
+    ] = None,
+) -> None:
+    """Time a sweep of inference as steps, states, dimensions and sequences grow, one at a time."""
+    from svae.bench import scaling as bench_scaling
+    from svae.chains import Form
+
+    names = [x.value for x in Form]
+    chosen = form or [Form.SEQUENTIAL.value, Form.PARALLEL.value]
+    unknown = [name for name in chosen if name not in names]
+    if unknown:
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(names)}", param_hint="--form")
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+    report = bench_scaling.run([Form(name) for name in chosen], long, say=typer.echo)
+    if json_path is not None:
+        options = [*(f"--form {name}" for name in form or []), *["--long"] * long, f"--json {json_path}"]
+        command = " ".join(["svae bench scaling", *options])
+        json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")
