@@ -10,7 +10,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "synthetic": {
         "model": {"num_states": 20, "latent_dim": 3},
         "pretrain": {"steps": 3000, "batch_size": 64},
-        "dynamics": {"births": 10},
+        "dynamics": {"births": 10, "restarts": 2},
         "joint": {"steps": 300, "network_rate": 1e-3, "noise_rate": 1e-2, "graph_rate": 0.02},
         "batch_size": 16,
     },
