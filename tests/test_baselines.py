@@ -176,10 +176,14 @@ def test_a_block_is_encoded_as_if_it_were_a_sequence(name):
 def test_leaving_a_number_out_integrates_over_it(name):
     """E[w] is the evidence: that of what is left, and the integral of that of everything.
 
-    Smaller weights than random ones: posteriors near the prior make estimates sharp.
+    Posteriors near the prior, and a decoder with much to say, make estimates sharp and their means different.
     """
-    model = jax.tree.map(lambda x: 0.5 * x if eqx.is_inexact_array(x) else x, small(name))
-    samples, grid = 4000, jnp.linspace(-8.0, 8.0, 33)
+    scaled = lambda by, tree: jax.tree.map(lambda x: by * x if eqx.is_inexact_array(x) else x, tree)
+    model = small(name)
+    for field, by in ("posterior", 0.3), ("encoder", 0.3), ("prior", 0.3), ("decoder", 1.3):
+        if hasattr(model, field):
+            model = eqx.tree_at(lambda m: getattr(m, field), model, replace_fn=lambda x: scaled(by, x))
+    samples, grid = 10_000, jnp.linspace(-8.0, 8.0, 33)
     frame = jnp.asarray([0.3, -0.5, 0.8])
     frames = jnp.full((34, 2, FEATURES), jnp.nan).at[:, 1].set(frame).at[:33, 0, 0].set(grid)
     batch = Batch(frames, jnp.full(34, 2, jnp.int32))
