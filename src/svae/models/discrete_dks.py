@@ -72,8 +72,12 @@ class DiscreteDKS(SequentialModel):
     likelihood: Likelihood
     relaxation: Relaxation
     latent_dim: int = eqx.field(static=True)
-    num_states: int = eqx.field(static=True)
     num_features: int = eqx.field(static=True)
+
+    @property
+    def num_states(self) -> int:
+        """As many as the prior chooses from."""
+        return self.prior.state.layers[-1].bias.shape[0]
 
     def evidence(self, features, observed):
         """y."""
@@ -130,6 +134,5 @@ def make_discrete_dks(
         likelihood=likelihood,
         relaxation=relaxation,
         latent_dim=latent_dim,
-        num_states=num_states,
         num_features=num_features,
     )

@@ -37,6 +37,11 @@ class VQVAE(SequentialModel):
     likelihood: Likelihood
     num_features: int = eqx.field(static=True)
 
+    @property
+    def num_states(self) -> int:
+        """As many as there are codes."""
+        return self.codes.shape[0]
+
     def evidence(self, features, observed):
         """e, frame by frame."""
         return self.encoder(features)
