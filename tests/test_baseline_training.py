@@ -156,7 +156,7 @@ def test_settings_that_cannot_be_are_named(tmp_path):
     labelled = replace(
         waves(), items=tuple(Recording(x.name, x.values, labels=np.zeros(20, int)) for x in waves())
     )
-    with pytest.raises(ValueError, match="needs a switching svae"):
+    with pytest.raises(ValueError, match=r"switching model, and model\.kind is dks"):
         fit(labelled, settings("dks", "data.labels=true"))
 
 

@@ -71,9 +71,10 @@ def training_batch(recordings: Recordings, config: Config) -> Batch:
 def _allowed_by_labels(recordings: Recordings, cut: Windows, config: Config) -> np.ndarray:
     """Which states each frame of each window may have: that of its label, or any if it has none."""
     count = config.model.num_states
-    if config.model.kind != "svae" or config.model.graph != "slds":
-        named = f"model.kind is {config.model.kind}, model.graph {config.model.graph}"
-        raise ValueError(f"data.labels needs a switching svae, and {named}")
+    kind, graph = config.model.kind, config.model.graph
+    if kind != "svae" or graph != "slds":
+        named = f"model.graph is {graph}" if kind == "svae" else f"model.kind is {kind}"
+        raise ValueError(f"data.labels needs a switching model, and {named}")
     none = lambda item: np.full(len(item), -1)
     labels = [none(item) if item.labels is None else np.asarray(item.labels) for item in recordings]
     highest = max(int(x.max(initial=-1)) for x in labels)
