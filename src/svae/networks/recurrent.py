@@ -43,7 +43,10 @@ class LSTM(eqx.Module):
 
     def step(self, state: LSTMState, x: Float[Array, "inputs"]) -> LSTMState:
         """One step."""
-        mixed = self.input_weight @ x + self.recurrent_weight @ state.output + self.bias
+        return self._remember(state, self.input_weight @ x)
+
+    def _remember(self, state: LSTMState, projected: Float[Array, "gates"]) -> LSTMState:
+        mixed = projected + self.recurrent_weight @ state.output + self.bias
         i, f, g, o = jnp.split(mixed, 4)
         cell = jax.nn.sigmoid(f) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(g)
         return LSTMState(cell, jax.nn.sigmoid(o) * jnp.tanh(cell))
@@ -61,12 +64,13 @@ class LSTM(eqx.Module):
         """
 
         def one(state: LSTMState, inputs: tuple[Array, Array, Array]) -> tuple[LSTMState, Array]:
-            x, observed, after = inputs
+            projected, observed, after = inputs
             state = jax.tree.map(lambda s: jnp.where(after, s, 0), state)
-            state = self.step(state, x)
+            state = self._remember(state, projected)
             return state, jnp.where(observed, state.output, 0)
 
-        return jax.lax.scan(one, self.begin(), (x, observed, after), reverse=reverse)[1]
+        projected = x @ self.input_weight.T  # of all steps at once
+        return jax.lax.scan(one, self.begin(), (projected, observed, after), reverse=reverse)[1]
 
 
 def random_orthogonal(key: PRNGKeyArray, size: int) -> Float[Array, "size size"]:
