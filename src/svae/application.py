@@ -20,7 +20,7 @@ from svae.completion import Completion
 from svae.data import DataError, Recording, Recordings, interpolate
 from svae.durations import whole_frames
 from svae.meanfield import CoordinateAscent
-from svae.models import SVAE, Batch, Draws, Latents, Segmentation, partly_seen, with_decoder_potentials
+from svae.models import SVAE, Batch, Draws, Latents, Model, Segmentation, partly_seen, with_decoder_potentials
 from svae.models import Reading as Readings
 from svae.pgm import bridge
 from svae.segments import segments_table
@@ -121,11 +121,10 @@ def batch_of(fitted: Fitted, recording: Recording, allowed: Allowed | None = Non
 
 def num_states(fitted: Fitted) -> int:
     """How many states the model has; an error if it has none."""
-    count = getattr(fitted.model.pgm, "num_states", None)
+    count, settings = fitted.model.num_states, fitted.config.model
     if count is None:
-        raise ValueError(
-            f"this model has no discrete states ({fitted.config.model.graph}): there is nothing to segment"
-        )
+        named = settings.graph if settings.kind == "svae" else settings.kind
+        raise ValueError(f"this model has no discrete states ({named}): there is nothing to segment")
     return count
 
 
@@ -153,9 +152,11 @@ def _each(
     allowed: Sequence[Allowed] | None = None,
 ) -> Iterator[tuple[Recording, Any]]:
     """`method(model, batch, ...)` of every recording, without the batch axis."""
-    settings = fitted.config.joint
-    solver = CoordinateAscent(max(settings.max_sweeps, SWEEPS), settings.tolerance)
-    model = dataclasses.replace(fitted.model, solver=solver)
+    model = _answering(fitted)
+    if allowed is not None and not isinstance(model, SVAE):
+        raise ValueError(
+            f"states can be given to models with a graph only, not to {fitted.config.model.kind}"
+        )
     masks = [None] * len(recordings) if allowed is None else allowed
     for recording, mask in zip(matched(fitted, recordings), masks, strict=True):
         batch = prepared(model, batch_of(fitted, recording, mask))
@@ -163,9 +164,18 @@ def _each(
         yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
 
 
-def prepared(model: SVAE, batch: Batch) -> Batch:
+def _answering(fitted: Fitted) -> Model:
+    """The model, with all the sweeps that it may need."""
+    model, settings = fitted.model, fitted.config.joint
+    if not isinstance(model, SVAE):
+        return model
+    solver = CoordinateAscent(max(settings.max_sweeps, SWEEPS), settings.tolerance)
+    return dataclasses.replace(model, solver=solver)
+
+
+def prepared(model: Model, batch: Batch) -> Batch:
     """With potentials of the decoder if a frame was seen in part; otherwise as it is, at no cost."""
-    if not np.any(partly_seen(batch)):
+    if not isinstance(model, SVAE) or not np.any(partly_seen(batch)):
         return batch
     gappy = np.where(batch.inside[:, :, None], batch.values, np.nan)
     filled = np.stack([interpolate(values) for values in gappy])
@@ -178,25 +188,28 @@ def _with_decoder_potentials(model: SVAE, batch: Batch, filled: jax.Array) -> Ba
 
 
 @eqx.filter_jit
-def _segment(model: SVAE, batch: Batch) -> Segmentation:
+def _segment(model: Model, batch: Batch) -> Segmentation:
     return model.segment(batch)
 
 
 @eqx.filter_jit
-def _encode(model: SVAE, batch: Batch) -> Latents:
+def _encode(model: Model, batch: Batch) -> Latents:
     return model.encode(batch)
 
 
 @eqx.filter_jit
-def _reconstruct(model: SVAE, batch: Batch) -> jax.Array:
+def _reconstruct(model: Model, batch: Batch) -> jax.Array:
     return model.reconstruct(batch)
 
 
 @eqx.filter_jit
-def _impute(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
-    """With drawn parameters, or with expected potentials if there are None."""
-    expected = None if parameters is not None else eqx.Partial(_bridge, model)
-    drawn = model.impute(key, batch, count, parameters, complete=expected)
+def _impute(model: Model, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
+    """With drawn parameters, or with expected potentials if there are None; networks alone have neither."""
+    if isinstance(model, SVAE):
+        expected = None if parameters is not None else eqx.Partial(_bridge, model)
+        drawn = model.impute(key, batch, count, parameters, complete=expected)
+    else:
+        drawn = model.impute(key, batch, count)
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), drawn)
 
 
@@ -205,28 +218,30 @@ def _bridge(model: SVAE, *question: Any) -> tuple[jax.Array, jax.Array | None]:
 
 
 @eqx.filter_jit
-def _parameters(model: SVAE, key: PRNGKeyArray) -> Any:
+def _parameters(model: Model, key: PRNGKeyArray) -> Any:
     """A program of its own: it takes as long to compile as all the rest, and serves every length."""
-    return model.draw_parameters(key)
+    return model.draw_parameters(key) if isinstance(model, SVAE) else None
 
 
 @eqx.filter_jit
-def _generate(model: SVAE, key: PRNGKeyArray, count: int, length: int, parameters: Any) -> Draws:
-    return model.generate(key, count, length, parameters)
+def _generate(model: Model, key: PRNGKeyArray, count: int, length: int, parameters: Any) -> Draws:
+    if isinstance(model, SVAE):
+        return model.generate(key, count, length, parameters)
+    return model.generate(key, count, length)
 
 
 @eqx.filter_jit
-def _log_weights(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> jax.Array:
+def _log_weights(model: Model, batch: Batch, key: PRNGKeyArray, count: int) -> jax.Array:
     return model.log_weights(key, batch, count).T
 
 
 @eqx.filter_jit
-def _read(model: SVAE, batch: Batch, key: PRNGKeyArray) -> Readings:
+def _read(model: Model, batch: Batch, key: PRNGKeyArray) -> Readings:
     return model.read(key, batch)
 
 
 @eqx.filter_jit
-def _bound(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
+def _bound(model: Model, batch: Batch, key: PRNGKeyArray) -> jax.Array:
     bound = model.elbo(key, batch)
     return bound.log_likelihood - bound.kl_local
 
@@ -292,6 +307,8 @@ def impute(
     _require_draws(count)
     if method not in METHODS:
         raise ValueError(f"there is no method '{method}'; choose from {', '.join(METHODS)}")
+    if method == EXPECTED and not isinstance(fitted.model, SVAE):
+        raise ValueError(f"{fitted.config.model.kind} has no potentials to expect: choose {ANCESTRAL}")
     result, parameter_key = [], jax.random.key(seed)
     key = jax.random.fold_in(parameter_key, 1)
     parameters = _parameters(fitted.model, parameter_key) if method == ANCESTRAL else None

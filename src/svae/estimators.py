@@ -182,8 +182,9 @@ class StructuredVAE(BaseEstimator):
         """A model that `save` or a run wrote."""
         fitted = load_fitted(Path(folder))
         settings = fitted.config
-        if settings.model.graph != cls.graph:
-            raise ValueError(f"{folder} holds a model of kind {settings.model.graph}, not {cls.graph}")
+        held = settings.model.graph if settings.model.kind == "svae" else settings.model.kind
+        if held != cls.graph:
+            raise ValueError(f"{folder} holds a model of kind {held}, not {cls.graph}")
         estimator = cls(**cls._parameters(settings))
         configs = {"stored": settings, "given": estimator.config()}
         others = differing_settings(configs)["stored"]  # that have no parameter of their own

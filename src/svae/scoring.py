@@ -40,7 +40,7 @@ def evaluate(
     scores = {"recordings": len(recordings), **bounds(fitted, recordings, num_samples, seed)}
     for name, place in ("imputation", middle), ("forecast", end):
         scores |= {f"{name} {k}": v for k, v in filled(fitted, recordings, place, num_samples, seed).items()}
-    if hasattr(fitted.model.pgm, "num_states"):
+    if fitted.model.num_states is not None:
         scores |= segmentation(fitted, recordings)
     if network is not None:
         scores |= likeness(fitted, recordings, network, seed)

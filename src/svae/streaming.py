@@ -47,6 +47,8 @@ class Stream:
     def __init__(self, fitted: Fitted, lag: float | str = "1s", context: int | None = None):
         """`lag` is a number of frames or a duration; `context` frames are kept."""
         self.num_states = application.num_states(fitted)
+        if not isinstance(fitted.model, SVAE):
+            raise ValueError(f"a stream needs a model with a graph, and this is {fitted.config.model.kind}")
         self.lag = max(0, round(frames_from_duration(lag, fitted.rate, "lag"))) if lag != 0 else 0
         kept = max(CONTEXT * self.lag, LEAST_CONTEXT) if context is None else context
         if kept <= self.lag:

@@ -133,6 +133,15 @@ class Model(eqx.Module):
         """log p(x, z) - log q(z) of draws; all sequences of a sample share its parameters."""
         raise TypeError(f"{type(self).__name__} has no importance weights")
 
+    @property
+    def num_states(self) -> int | None:
+        """How many discrete states there are; None for models that have none."""
+        return None
+
+    @abstractmethod
+    def read(self, key: PRNGKeyArray, batch: Batch) -> Reading:
+        """Latent path, states and bound of each sequence, with inference done as seldom as can be."""
+
     def segment(self, batch: Batch) -> Segmentation:
         """The discrete states; only models that have some offer it."""
         raise TypeError(f"{type(self).__name__} has no discrete states")

@@ -36,6 +36,11 @@ class SVAE(Model):
     adjoint: Adjoint = eqx.field(default_factory=Richardson, static=True)
     rule: GradientRule = eqx.field(default=UNBIASED, static=True)
 
+    @property
+    def num_states(self) -> int | None:
+        """Those of the graphical model."""
+        return getattr(self.pgm, "num_states", None)
+
     def posterior(self) -> ParameterPosterior:
         """q(theta)."""
         return parameter_posterior(self.pgm.family, self.parameters, self.rule)

@@ -20,6 +20,14 @@ class Evidence(NamedTuple):
     precision: Float[Array, "time latent"]  # the diagonal of R
 
 
+def only_present(
+    features: Float[Array, "time inputs"], present: Bool[Array, "time entries"]
+) -> Float[Array, "time inputs"]:
+    """Zeros in place of what is missing; `features` has the same number of columns for each entry."""
+    seen = jnp.repeat(present, features.shape[-1] // present.shape[-1], axis=-1)
+    return jnp.where(seen, features, 0)
+
+
 class Encoder(eqx.Module):
     """A network that gives the potentials' means, step by step.
 
@@ -46,8 +54,7 @@ class Encoder(eqx.Module):
 
         `features` has the same number of columns for each entry, side by side.
         """
-        seen = jnp.repeat(present, features.shape[-1] // present.shape[-1], axis=-1)
-        output = self.network(jnp.where(seen, features, 0))
+        output = self.network(only_present(features, present))
         mean, difference = jnp.split(output, [self.log_precision.shape[0]], axis=-1)
         log_precision = jnp.broadcast_to(self.log_precision, mean.shape)
         if difference.shape[-1] > 0:

@@ -43,6 +43,20 @@ class LayerNorm(eqx.Module):
         return centred * jax.lax.rsqrt(variance + EPSILON) * scale + shift
 
 
+class DenseBlock(eqx.Module):
+    """Dense, GELU, layer normalisation."""
+
+    dense: Dense
+    norm: LayerNorm
+
+    def __init__(self, inputs: int, outputs: int, key: PRNGKeyArray):
+        self.dense, self.norm = Dense(inputs, outputs, key), LayerNorm(outputs)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """Over the last axis."""
+        return self.norm(jax.nn.gelu(self.dense(x), approximate=True))
+
+
 class MLP(eqx.Module):
     """Dense, GELU and layer normalisation, again and again, and a linear head; over the last axis."""
 

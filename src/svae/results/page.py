@@ -7,6 +7,7 @@ import numpy as np
 
 from svae import application
 from svae.data import Recordings
+from svae.models import SVAE
 from svae.report import Certificate, RecordingView, ReportData, Skeleton, StateDynamics
 from svae.results.examples import fans, samples
 from svae.results.summary import about_run, advice, segmentation, state_usage, training_log
@@ -40,7 +41,7 @@ def make_page(
         training_log(folder),
         _views(fitted, recordings, readings),
         application.table(fitted, recordings, found) if found else segments_table((), (), (), None),
-        transition_matrix(fitted),
+        transition_matrix(fitted, found),
         state_usage(found),
         # The page sees from the certificates what converged.
         advice(summary | {"converged": 1.0}, fitted.config.model.num_states),
@@ -57,21 +58,37 @@ def make_page(
     )
 
 
-def transition_matrix(fitted: Fitted) -> np.ndarray:
-    """Expected transition probabilities; independent draws for a mixture, none where there are no states."""
-    standard = _posterior(fitted)
-    if fitted.config.model.graph == "lds":
+def transition_matrix(fitted: Fitted, found: list[application.States]) -> np.ndarray:
+    """Expected transition probabilities; independent draws for a mixture, none where there are no states.
+
+    Networks have no such matrix: theirs is how often the states that were found follow each other.
+    """
+    graph = _graph(fitted)
+    if graph is None:
+        return observed_transitions(found)
+    if graph == "lds":
         return np.zeros((0, 0))
-    if fitted.config.model.graph == "mixture":
+    standard = _posterior(fitted)
+    if graph == "mixture":
         weights = np.asarray(standard.weights.concentration)
         return np.tile(weights / weights.sum(), (len(weights), 1))
     rows = np.asarray(standard.transition.concentration, np.float64)
     return rows / rows.sum(axis=1, keepdims=True)
 
 
+def observed_transitions(found: list[application.States]) -> np.ndarray:
+    """Shares of the states that follow each state; one that nothing follows stays."""
+    size = found[0].probability.shape[1] if found else 0
+    counts = np.zeros((size, size))
+    for x in found:
+        np.add.at(counts, (x.states[:-1], x.states[1:]), 1)
+    counts += np.diag(counts.sum(axis=1) == 0)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
 def state_dynamics(fitted: Fitted) -> dict[int, StateDynamics]:
     """Expected dynamics of each state; none for models whose states have no dynamics."""
-    if fitted.config.model.graph != "slds":
+    if _graph(fitted) != "slds":
         return {}
     dynamics = _posterior(fitted).dynamics
     parts = zip(dynamics.mean, dynamics.scale, dynamics.dof, strict=True)
@@ -80,7 +97,7 @@ def state_dynamics(fitted: Fitted) -> dict[int, StateDynamics]:
 
 def linear_dynamics(fitted: Fitted) -> StateDynamics | None:
     """Expected dynamics of a model that has no states."""
-    if fitted.config.model.graph != "lds":
+    if _graph(fitted) != "lds":
         return None
     dynamics = _posterior(fitted).dynamics
     return _dynamics(dynamics.mean, dynamics.scale, dynamics.dof)
@@ -92,7 +109,14 @@ def _dynamics(mean: Any, scale: Any, dof: Any) -> StateDynamics:
     return StateDynamics(mean[:, :size], mean[:, size], scale / (dof - size - 1))
 
 
+def _graph(fitted: Fitted) -> str | None:
+    """None for models that have networks only."""
+    settings = fitted.config.model
+    return settings.graph if settings.kind == "svae" else None
+
+
 def _posterior(fitted: Fitted) -> Any:
+    assert isinstance(fitted.model, SVAE)
     return fitted.model.pgm.family.standard_from_unconstrained(fitted.model.parameters)
 
 

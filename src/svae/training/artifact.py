@@ -9,8 +9,8 @@ import numpy as np
 from svae.cards import read_card, write_card
 from svae.config import Config, make_config
 from svae.data import Standardizer
-from svae.models import SVAE
-from svae.training.build import GraphPrior, untrained
+from svae.models import Model
+from svae.training.build import GraphPrior, untrained_model
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
 FORMAT = 1
@@ -20,7 +20,7 @@ FORMAT = 1
 class Fitted:
     """A trained model and all that is needed to use it on new recordings."""
 
-    model: SVAE
+    model: Model
     config: Config
     standardizer: Standardizer
     channels: tuple[str, ...]
@@ -67,7 +67,7 @@ def load_fitted(folder: Path) -> Fitted:
             raise ValueError(f"{path} is not the card of a model: it has no {name}")
     config = make_config(card["config"])
     prior = GraphPrior(**card["prior"])
-    blank = untrained(config, len(card["channels"]), prior)
+    blank = untrained_model(config, len(card["channels"]), prior)
     weights = folder / "model.safetensors"
     try:
         arrays = load_file(weights)

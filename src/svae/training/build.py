@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -11,7 +12,7 @@ from svae.data import DataError, Recordings
 from svae.durations import frames_from_duration
 from svae.expfam import BIASED, PLAIN, UNBIASED
 from svae.meanfield import CoordinateAscent
-from svae.models import SVAE, make_svae
+from svae.models import SVAE, Model, make_svae
 from svae.networks import (
     MLP,
     Bernoulli,
@@ -25,6 +26,7 @@ from svae.networks import (
     mlp_encoder,
 )
 from svae.pgm import LDS, SLDS, GaussianMixture, GraphicalModel
+from svae.training.baselines import untrained_baseline
 
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
 LEAST_MOVE = 0.03  # and for each change at least: fewer would forbid what was never seen
@@ -54,7 +56,10 @@ def likelihood_for(config: Config, num_features: int) -> Likelihood:
 
 def require_possible(recordings: Recordings, config: Config) -> None:
     """Data and settings must go together; better to know before hours of training than after."""
-    likelihood_for(config, recordings.num_features)
+    likelihood = likelihood_for(config, recordings.num_features)
+    if config.model.kind != "svae":
+        known = config.model, likelihood, recordings.num_features, jax.random.key(0)
+        eqx.filter_eval_shape(untrained_baseline, *known)
     if config.model.typical_duration is not None:
         frames_from_duration(config.model.typical_duration, recordings.rate, "model.typical_duration")
     name, classes = config.model.likelihood, config.model.num_classes
@@ -93,8 +98,16 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     return SLDS(states, settings.latent_dim, form, prior.stay, move, prior.innovation)
 
 
+def untrained_model(config: Config, num_features: int, prior: GraphPrior) -> Model:
+    """A model of any kind, with random networks."""
+    if config.model.kind == "svae":
+        return untrained(config, num_features, prior)
+    likelihood = likelihood_for(config, num_features)
+    return untrained_baseline(config.model, likelihood, num_features, jax.random.key(config.seed))
+
+
 def untrained(config: Config, num_features: int, prior: GraphPrior) -> SVAE:
-    """A model as the settings describe it, with random networks."""
+    """A graphical model between random networks."""
     settings, joint = config.model, config.joint
     likelihood = likelihood_for(config, num_features)
     kind = Residual if settings.linear else MLP

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,9 @@ import numpy as np
 from svae.config import Config, write_config
 from svae.data import Recordings, Standardizer, Windows, windows
 from svae.durations import frames_from_duration
-from svae.models import SVAE, Batch, with_graph
+from svae.models import SVAE, Batch, Model, with_graph
 from svae.training.artifact import Fitted
-from svae.training.build import GraphPrior, graph_for, require_possible, untrained
+from svae.training.build import GraphPrior, graph_for, require_possible, untrained, untrained_model
 from svae.training.checkpoint import Checkpoints, MetricsFile
 from svae.training.loop import Plan, Record, Watch, train
 from svae.training.stages import (
@@ -70,8 +71,10 @@ def training_batch(recordings: Recordings, config: Config) -> Batch:
 def _allowed_by_labels(recordings: Recordings, cut: Windows, config: Config) -> np.ndarray:
     """Which states each frame of each window may have: that of its label, or any if it has none."""
     count = config.model.num_states
-    if config.model.graph != "slds":
-        raise ValueError(f"data.labels needs a switching model, and model.graph is {config.model.graph}")
+    kind, graph = config.model.kind, config.model.graph
+    if kind != "svae" or graph != "slds":
+        named = f"model.graph is {graph}" if kind == "svae" else f"model.kind is {kind}"
+        raise ValueError(f"data.labels needs a switching model, and {named}")
     none = lambda item: np.full(len(item), -1)
     labels = [none(item) if item.labels is None else np.asarray(item.labels) for item in recordings]
     highest = max(int(x.max(initial=-1)) for x in labels)
@@ -123,8 +126,10 @@ class _Fit:
         self.keys = dict(zip((PRETRAIN, DYNAMICS, JOINT), keys, strict=True))
 
     def run(self) -> Fitted:
-        """All stages that have steps."""
+        """All stages that have steps; a model without a graph has the last one only."""
         config, features = self.config, self.recordings.num_features
+        if config.model.kind != "svae":
+            return self._fitted(*self._joint(untrained_model(config, features, GraphPrior())), GraphPrior())
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
         model = with_graph(model, graph_for(config, start.prior), start.parameters)
@@ -132,8 +137,11 @@ class _Fit:
             model = with_sure_potentials(model, self._chosen(), start.prior.innovation)
         if ending != "interrupted":
             model, ending = self._joint(model)
+        return self._fitted(model, ending, start.prior)
+
+    def _fitted(self, model: Model, ending: str, prior: GraphPrior) -> Fitted:
         data = self.recordings
-        return Fitted(model, config, self.standardizer, data.channels, data.rate, start.prior, ending)
+        return Fitted(model, self.config, self.standardizer, data.channels, data.rate, prior, ending)
 
     def _pretrain(self, model: SVAE) -> tuple[SVAE, str]:
         settings = self.config.pretrain
@@ -145,18 +153,18 @@ class _Fit:
         plan = Plan(settings.steps, settings.batch_size, self.config.chunk)
         return self._train(PRETRAIN, model, pieces, held_out, rates, plan)
 
-    def _joint(self, model: SVAE) -> tuple[SVAE, str]:
+    def _joint(self, model: Any) -> tuple[Any, str]:
         """States without data are gone by now, and known ones are the first."""
         settings = self.config.joint
         rates = Rates(settings.network_rate, settings.noise_rate, settings.graph_rate)
         plan = Plan(settings.steps, self.config.batch_size, self.config.chunk, settings.patience)
-        states = getattr(model.pgm, "num_states", None)
+        states = model.num_states
         fewer = lambda x: x if x is None or x.allowed is None else x._replace(allowed=x.allowed[..., :states])
         return self._train(JOINT, model, fewer(self.data), fewer(self.held_out), rates, plan)
 
     def _train(
-        self, stage: str, model: SVAE, data: Batch, held_out: Batch | None, rates: Rates, plan: Plan
-    ) -> tuple[SVAE, str]:
+        self, stage: str, model: Any, data: Batch, held_out: Batch | None, rates: Rates, plan: Plan
+    ) -> tuple[Any, str]:
         """The last model, or with held-out data the best one, and why training ended."""
         num_sequences = data.values.shape[0]
         optimiser = optimiser_for(model, rates, plan.steps, num_sequences)

@@ -8,14 +8,15 @@ which it cannot go far wrong; each can be called by itself.
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from svae.chains import Form
 from svae.expfam import MNIWParameters, NIWParameters, natural_descent
-from svae.models import SVAE, Batch, with_graph
-from svae.networks import Gaussian, Residual
+from svae.models import SVAE, Batch, Model, with_graph
+from svae.networks import COLDEST, Gaussian, Residual
 from svae.pgm import LDS, LDSGlobals, StandardNormal
 from svae.training.step import make_optimiser
 
@@ -31,7 +32,7 @@ class Rates(NamedTuple):
     last: float = 0.1
 
 
-def optimiser_for(model: SVAE, rates: Rates, steps: int, num_sequences: int) -> optax.GradientTransformation:
+def optimiser_for(model: Model, rates: Rates, steps: int, num_sequences: int) -> optax.GradientTransformation:
     """Adam for the networks, natural-gradient descent for the graphical model, with falling steps.
 
     The loss is that of one sequence. Multiplied by their number, its natural gradient is the way to the
@@ -39,10 +40,19 @@ def optimiser_for(model: SVAE, rates: Rates, steps: int, num_sequences: int) -> 
     (with zero, it stays as it is).
     """
     falling = lambda rate: optax.cosine_decay_schedule(rate, max(steps, 1), rates.last)
+    networks, noise = optax.adam(falling(rates.network)), optax.adam(falling(rates.noise))
+    if not isinstance(model, SVAE):
+        return make_optimiser(networks, noise, None, cooling(steps))
     graph = optax.set_to_zero()
     if rates.graph > 0:
         graph = natural_descent(model.pgm.family, falling(rates.graph), float(num_sequences))
-    return make_optimiser(optax.adam(falling(rates.network)), optax.adam(falling(rates.noise)), graph)
+    return make_optimiser(networks, noise, graph)
+
+
+def cooling(steps: int) -> optax.GradientTransformation:
+    """From temperature one to the coldest in so many steps, each by the same factor."""
+    down = lambda x: jnp.full_like(x, np.log(COLDEST) / max(steps, 1))
+    return optax.stateless(lambda updates, _: jax.tree.map(down, updates))
 
 
 def with_principal_components(model: SVAE, data: Batch) -> SVAE:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
 
-NETWORKS, NOISE, GRAPH = "networks", "noise", "graph"
+NETWORKS, NOISE, GRAPH, COOLING = "networks", "noise", "graph", "cooling"
 
 
 class TrainState(NamedTuple):
@@ -45,6 +45,8 @@ def groups(model: Model) -> Any:
         fields = [getattr(part, "name", None) for part in path]
         if fields[0] == "parameters":
             return GRAPH
+        if fields[-1] == "log_temperature":
+            return COOLING
         return NOISE if fields[0] == "likelihood" or fields[-1] == "log_precision" else NETWORKS
 
     return jax.tree_util.tree_map_with_path(named, model)
@@ -53,9 +55,10 @@ def groups(model: Model) -> Any:
 def make_optimiser(
     networks: optax.GradientTransformation,
     noise: optax.GradientTransformation,
-    graph: optax.GradientTransformation,
+    graph: optax.GradientTransformation | None,
+    cooling: optax.GradientTransformation | None = None,
 ) -> optax.GradientTransformation:
-    """Each group of parameters has an optimiser of its own.
+    """Each group of parameters has an optimiser of its own, if a model has such parameters.
 
     The scales of noise, in the likelihood and in the encoder, are one: they may have a hundredfold to go,
     and until they are there hide what there is to see.
@@ -71,7 +74,10 @@ def make_optimiser(
 
         return optax.GradientTransformation(init, update)
 
-    return optax.partition({NETWORKS: networks, NOISE: noise, GRAPH: for_parameters(graph)}, groups)
+    each = {NETWORKS: networks, NOISE: noise}
+    each |= {} if graph is None else {GRAPH: for_parameters(graph)}
+    each |= {} if cooling is None else {COOLING: cooling}
+    return optax.partition(each, groups)
 
 
 def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:

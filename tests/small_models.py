@@ -1,0 +1,65 @@
+"""A small instance of every model, for the tests that run over all of them."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+
+from helpers import users_rules
+from svae.models import make_discrete_dks, make_dks, make_srnn, make_svae, make_transformer_vae, make_vqvae
+from svae.networks import Concrete, Gaussian, StraightThrough, mlp_decoder, mlp_encoder
+from svae.pgm import LDS, SLDS
+
+FEATURES, LATENT, STATES, HIDDEN, TIME = 3, 2, 3, 4, 6
+
+
+def _svae(pgm):
+    def make(likelihood, key):
+        encoder_key, decoder_key, key = jax.random.split(key, 3)
+        encoder = mlp_encoder(FEATURES, LATENT, encoder_key, (HIDDEN,))
+        decoder = mlp_decoder(LATENT, FEATURES, decoder_key, (HIDDEN,))
+        return make_svae(pgm, likelihood, FEATURES, key, encoder=encoder, decoder=decoder)
+
+    return make
+
+
+def _network(make, *sizes):
+    return lambda likelihood, key: make(likelihood, FEATURES, key, *sizes)
+
+
+def _discrete(relaxation):
+    make = lambda *known, **sizes: make_discrete_dks(*known, relaxation(), **sizes)
+    sizes = {
+        "latent_dim": LATENT,
+        "num_states": STATES,
+        "hidden": (5, HIDDEN),
+        "evidence": 6,
+        "width": HIDDEN,
+    }
+    return lambda likelihood, key: make(likelihood, FEATURES, key, **sizes)
+
+
+SMALL = {
+    "svae-lds": _svae(LDS(LATENT)),
+    "svae-slds": _svae(SLDS(STATES, LATENT)),
+    "srnn": _network(make_srnn, LATENT, 5, HIDDEN),
+    "dks": _network(make_dks, LATENT, (5, HIDDEN), 6),
+    "dks-concrete": _discrete(Concrete),
+    "dks-straight-through": _discrete(StraightThrough),
+    "transformer-dvae": _network(make_transformer_vae, LATENT, HIDDEN),
+    "vq-vae": _network(make_vqvae, LATENT, STATES, (5, HIDDEN), HIDDEN),
+}
+DISCRETE = ["svae-slds", "dks-concrete", "dks-straight-through", "vq-vae"]
+SEQUENTIAL = [name for name in SMALL if not name.startswith("svae")]
+
+
+@cache
+def small(name, seed=0):
+    """The same instance for all who ask."""
+    with users_rules("raise"):
+        return _make(name, jax.random.key(seed))
+
+
+@eqx.filter_jit
+def _make(name, key):
+    return SMALL[name](Gaussian(FEATURES), key)
