@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers import users_rules
 from svae.bench import scaling, table1
 from svae.bench.setting import Setting
 from svae.chains import Form
@@ -14,6 +15,12 @@ from svae.cli import app
 from svae.meanfield import Richardson, Unrolled
 
 TINY = table1.Sizes(num_steps=3, num_states=2, latent_dim=2, num_features=3, sweeps=2, repeats=2)
+
+
+@pytest.fixture(autouse=True)
+def as_users():
+    with users_rules():
+        yield
 
 
 def ignore(line):
@@ -33,6 +40,7 @@ def test_every_method_has_its_adjoint_and_form(key):
 def test_a_row_of_the_table(tmp_path):
     path = tmp_path / "rows.json"
     (row,) = table1.run(TINY, ["implicit, sequential"], [2], ignore, path)
+    assert "error" not in row, row
     assert json.loads(path.read_text()) == [row]
     assert {"method", "batch", "median_ms", "peak_gib", "compile_s", "device", "jax"} <= set(row)
     assert (row["method"], row["batch"]) == ("implicit, sequential", 2)
