@@ -204,30 +204,25 @@ def _reconstruct(model: Model, batch: Batch) -> jax.Array:
 
 @eqx.filter_jit
 def _impute(model: Model, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
-    """With drawn parameters, or with expected potentials if there are None; networks alone have neither."""
-    if isinstance(model, SVAE):
-        expected = None if parameters is not None else eqx.Partial(_bridge, model)
-        drawn = model.impute(key, batch, count, parameters, complete=expected)
-    else:
-        drawn = model.impute(key, batch, count)
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count, parameters))
+
+
+@eqx.filter_jit
+def _impute_expected(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
+    complete = lambda *question: bridge(model.pgm, model.posterior(), *question, solver=model.solver)
+    drawn = model.impute(key, batch, count, complete=complete)
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), drawn)
-
-
-def _bridge(model: SVAE, *question: Any) -> tuple[jax.Array, jax.Array | None]:
-    return bridge(model.pgm, model.posterior(), *question, solver=model.solver)
 
 
 @eqx.filter_jit
 def _parameters(model: Model, key: PRNGKeyArray) -> Any:
     """A program of its own: it takes as long to compile as all the rest, and serves every length."""
-    return model.draw_parameters(key) if isinstance(model, SVAE) else None
+    return model.draw_parameters(key)
 
 
 @eqx.filter_jit
 def _generate(model: Model, key: PRNGKeyArray, count: int, length: int, parameters: Any) -> Draws:
-    if isinstance(model, SVAE):
-        return model.generate(key, count, length, parameters)
-    return model.generate(key, count, length)
+    return model.generate(key, count, length, parameters)
 
 
 @eqx.filter_jit
@@ -311,8 +306,11 @@ def impute(
         raise ValueError(f"{fitted.config.model.kind} has no potentials to expect: choose {ANCESTRAL}")
     result, parameter_key = [], jax.random.key(seed)
     key = jax.random.fold_in(parameter_key, 1)
-    parameters = _parameters(fitted.model, parameter_key) if method == ANCESTRAL else None
-    for r, x in _each(fitted, recordings, _impute, key, count, parameters, allowed=allowed):
+    ask: Callable[..., Draws] = _impute_expected
+    drawn: tuple[Any, ...] = ()
+    if method == ANCESTRAL:
+        ask, drawn = _impute, (_parameters(fitted.model, parameter_key),)
+    for r, x in _each(fitted, recordings, ask, key, count, *drawn, allowed=allowed):
         missing = np.isnan(r.values)
         values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
         states = None if x.states is None else x.states[:, : len(r)]

@@ -54,7 +54,7 @@ class DiscreteChain(ExponentialFamily):
         if natural.node.shape[0] == 0:
             return jnp.zeros((), natural.node.dtype), jax.tree.map(jnp.zeros_like, natural)
         potentials = self._potentials(natural)
-        if potentials.shared and self.form != Form.PARALLEL:
+        if self._as_probabilities(natural):
             quick = lambda potentials: self._scaled_marginals(potentials)[:3]
             results = lax.cond(in_range(potentials), quick, discrete_log.marginals, potentials)
         elif self.form == Form.SEQUENTIAL:
@@ -69,7 +69,7 @@ class DiscreteChain(ExponentialFamily):
         self, natural: DiscreteChainTerms
     ) -> tuple[Array, DiscreteChainTerms, Callable[[DiscreteChainTerms], DiscreteChainTerms]]:
         """The same, and how the statistics answer changes: by messages that are there already."""
-        if natural.node.shape[0] == 0 or natural.transition.ndim > 2 or self.form == Form.PARALLEL:
+        if natural.node.shape[0] == 0 or not self._as_probabilities(natural):
             return super().linearize(natural)
         potentials = self._potentials(natural)
         quick = lambda potentials: self._scaled_marginals(potentials)
@@ -82,6 +82,10 @@ class DiscreteChain(ExponentialFamily):
         log_partition, node, transition, factors = lax.cond(in_range(potentials), quick, slow, potentials)
         stats = DiscreteChainTerms(zero_padding(self._valid(natural), node), transition)
         return log_partition, stats, jax.tree_util.Partial(_changed_stats, self, potentials, factors)
+
+    def _as_probabilities(self, natural: DiscreteChainTerms) -> bool:
+        """Whether `svae.chains.discrete_scaled` is for these potentials, where they are in its range."""
+        return natural.transition.ndim == 2 and self.form != Form.PARALLEL
 
     def _scan(self, num_states: int) -> Scan:
         return kernel_scan if self.form == Form.KERNEL and num_states <= LARGEST else plain_scan

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from svae.chains import gaussian_parallel, gaussian_sequential
-from svae.chains.gaussian_nodes import Information, Moments
 from svae.chains.gaussian_parallel import Chain, Level, Way
+from svae.chains.gaussian_sequential import Information, Moments
 from svae.chains.gaussian_terms import GaussianChainTerms, without_padding
 from svae.chains.padding import choose, zero_padding
 from svae.kernels import tiles

@@ -21,22 +21,6 @@ from jaxtyping import Array, Float
 Algebra = Any  # a module with matmul, matvec, transpose, symmetrize, inner, inverse_cholesky, ...
 
 
-class Information(NamedTuple):
-    """A chain's potentials: J_t, h_t, and the edges N_t, of which the last leads nowhere and is zero."""
-
-    precision: Float[Array, "time n n"]
-    linear: Float[Array, "time n"]
-    edge: Float[Array, "time n n"]
-
-
-class Moments(NamedTuple):
-    """Means, covariances and Cov(z_t, z_{t+1}), of which the last is zero."""
-
-    mean: Float[Array, "time n"]
-    covariance: Float[Array, "time n n"]
-    cross: Float[Array, "time n n"]
-
-
 class Node(NamedTuple):
     """J_o and h_o, with the edges to the left and to the right neighbour."""
 
@@ -95,14 +79,15 @@ def log_partition(la: Algebra, linear: Array, offset: Array, log_det: Array) -> 
 def eliminate(la: Algebra, node: Node) -> tuple[Float[Array, "*nodes"], Conditional, Messages]:
     """Integrate the node out."""
     covariance, log_det = la.inverse_and_log_det(node.precision)
-    conditional = Conditional(
-        la.matmul(covariance, la.transpose(node.edge_left)),
-        la.matmul(covariance, node.edge_right),
-        la.matvec(covariance, node.linear),
-        covariance,
-    )
+    conditional = _conditional(la, node, covariance)
     own = log_partition(la, node.linear, conditional.offset, log_det)
     return own, conditional, _messages(la, node, conditional)
+
+
+def _conditional(la: Algebra, node: Node, covariance: Array) -> Conditional:
+    left = la.matmul(covariance, la.transpose(node.edge_left))
+    right = la.matmul(covariance, node.edge_right)
+    return Conditional(left, right, la.matvec(covariance, node.linear), covariance)
 
 
 def _messages(la: Algebra, node: Node, conditional: Conditional) -> Messages:
@@ -202,13 +187,7 @@ class Sampler(NamedTuple):
 def eliminate_to_sample(la: Algebra, node: Node) -> tuple[Sampler, Messages]:
     """`eliminate` with a square root of the covariance in place of the covariance."""
     root = la.inverse_cholesky(node.precision)
-    covariance = la.matmul(la.transpose(root), root)
-    conditional = Conditional(
-        la.matmul(covariance, la.transpose(node.edge_left)),
-        la.matmul(covariance, node.edge_right),
-        la.matvec(covariance, node.linear),
-        covariance,
-    )
+    conditional = _conditional(la, node, la.matmul(la.transpose(root), root))
     return Sampler(*conditional[:3], root), _messages(la, node, conditional)
 
 

@@ -11,8 +11,24 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from svae import linalg
-from svae.chains.gaussian_nodes import Information, Moments, log_partition
+from svae.chains.gaussian_nodes import log_partition
 from svae.linalg import matmul, matvec, symmetrize, transpose
+
+
+class Information(NamedTuple):
+    """A chain's potentials: J_t, h_t, and the edges N_t, of which the last leads nowhere and is zero."""
+
+    precision: Float[Array, "time n n"]
+    linear: Float[Array, "time n"]
+    edge: Float[Array, "time n n"]
+
+
+class Moments(NamedTuple):
+    """Means, covariances and Cov(z_t, z_{t+1}), of which the last is zero."""
+
+    mean: Float[Array, "time n"]
+    covariance: Float[Array, "time n n"]
+    cross: Float[Array, "time n n"]
 
 
 class Conditionals(NamedTuple):

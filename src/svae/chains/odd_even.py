@@ -1,4 +1,4 @@
-"""Odd-even (cyclic) reduction: the bookkeeping that both chains share.
+"""Odd-even (cyclic) reduction: the bookkeeping.
 
 Number the nodes of a chain 0, 1, 2, ... Given their even neighbours, the odd nodes are independent of
 each other, so all of them can be eliminated at once; the even ones form a chain of half the length. After
@@ -8,7 +8,6 @@ Each of these rearrangements ends in an optimisation barrier: XLA's GPU compiler
 aborts when it fuses strided slices and pads of odd lengths into the matrix products that follow.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
@@ -24,14 +23,3 @@ def interleave(even: Array, odd: Array) -> Array:
     total = even.shape[0] + odd.shape[0]
     out = jnp.zeros((total, *even.shape[1:]), even.dtype)
     return lax.optimization_barrier(out.at[::2].set(even).at[1::2].set(odd))
-
-
-def pad_to(x: Array, length: int) -> Array:
-    """Append zeros along the first axis."""
-    return lax.optimization_barrier(jnp.pad(x, [(0, length - x.shape[0])] + [(0, 0)] * (x.ndim - 1)))
-
-
-def add_to(target: Array, where: slice, update: Array) -> Array:
-    """`target[where] += update`, cut to the room there is."""
-    room = jax.eval_shape(lambda: target[where]).shape[0]
-    return target.at[where].add(update[:room])

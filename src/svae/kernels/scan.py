@@ -178,8 +178,9 @@ def _backwards(loop: Loop) -> Loop:
 
 
 def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tuple[Any, Any]:
-    inputs, structure = jax.tree.flatten((constants, nodes), is_leaf=_is_read)
-    num_constants = len(jax.tree.leaves(constants, is_leaf=_is_read))
+    fixed_inputs, fixed_structure = jax.tree.flatten(constants, is_leaf=_is_read)
+    node_inputs, node_structure = jax.tree.flatten(nodes, is_leaf=_is_read)
+    inputs = fixed_inputs + node_inputs
     tile = lambda read: jax.ShapeDtypeStruct(read.array.shape[1:], read.array.dtype)
     shapes = jax.tree.map(tile, (constants, nodes), is_leaf=_is_read)
 
@@ -197,14 +198,18 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
         chunk = pl.program_id(0)
 
         # A program reads entries of whole arrays; beyond the end it reads the last one again
-        def load(index: int, s: Any) -> Array:
-            array, stride, offset = inputs[index]
+        def load(ref: Any, source: Read, s: Any) -> Array:
+            array, stride, offset = source
             where = jnp.minimum(stride * chunk + offset + s, array.shape[0] - 1)
-            return read[index][(where,) + (slice(None),) * (array.ndim - 1)]
+            return ref[(where,) + (slice(None),) * (array.ndim - 1)]
 
-        constants = [load(i, 0) for i in range(num_constants)]
-        node_at = lambda s: [load(i, s) for i in range(num_constants, len(inputs))]
-        unflatten = lambda node: jax.tree.unflatten(structure, [*constants, *node])
+        split = len(fixed_inputs)
+        fixed = jax.tree.unflatten(
+            fixed_structure, [load(*x, 0) for x in zip(read, fixed_inputs, strict=False)]
+        )
+        node_at = lambda s: jax.tree.unflatten(
+            node_structure, [load(*x, s) for x in zip(read[split:], node_inputs, strict=True)]
+        )
         num_results = len(jax.tree.leaves(result))
         result_refs, summary_refs = written[:num_results], written[num_results:]
 
@@ -216,11 +221,10 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
             state, node = carry
             position = lambda i: length - 1 - i if loop.reverse else i
             ahead = node_at(position(jnp.minimum(i + 1, length - 1)))
-            state, values = loop.step(tiles, unflatten(node)[0], state, unflatten(node)[1])
+            state, values = loop.step(tiles, fixed, state, node)
             store(first + position(i), values)
             return state, ahead
 
-        fixed = unflatten(node_at(0))[0]
         state = loop.begin(tiles, fixed)
         state, _ = lax.fori_loop(0, length, one, (state, node_at(length - 1 if loop.reverse else 0)))
         ending, leading = loop.end(tiles, fixed, state)

@@ -1,7 +1,7 @@
 """The contract that every model meets. Arrays are (batch, time, features); NaN is missing."""
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -103,12 +103,18 @@ class Model(eqx.Module):
     def reconstruct(self, batch: Batch) -> Float[Array, "batch time features"]:
         """The data's mean, decoded from the latent variables' mean."""
 
+    def draw_parameters(self, key: PRNGKeyArray) -> Any:
+        """For `impute` and `generate`: draws of what all sequences share, where that is unknown."""
+        return None
+
     @abstractmethod
-    def impute(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Draws:
+    def impute(self, key: PRNGKeyArray, batch: Batch, num_samples: int, parameters: Any = None) -> Draws:
         """The data with draws, (samples, batch, ...), in place of what is missing."""
 
     @abstractmethod
-    def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
+    def generate(
+        self, key: PRNGKeyArray, num_sequences: int, num_steps: int, parameters: Any = None
+    ) -> Draws:
         """New sequences."""
 
     def forecast(self, key: PRNGKeyArray, batch: Batch, horizon: int, num_samples: int) -> Draws:

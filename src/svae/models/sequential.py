@@ -134,7 +134,7 @@ class SequentialModel(Model):
         """Decoded from the path without noise."""
         return self.likelihood.mean(self._quiet(batch).output)
 
-    def impute(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Draws:
+    def impute(self, key: PRNGKeyArray, batch: Batch, num_samples: int, parameters: Any = None) -> Draws:
         """Each of a run of its own."""
         self._require_plain(batch)
 
@@ -145,7 +145,9 @@ class SequentialModel(Model):
 
         return jax.vmap(one)(jax.random.split(key, num_samples))
 
-    def generate(self, key: PRNGKeyArray, num_sequences: int, num_steps: int) -> Draws:
+    def generate(
+        self, key: PRNGKeyArray, num_sequences: int, num_steps: int, parameters: Any = None
+    ) -> Draws:
         """Sequences of which nothing was observed."""
         values = jnp.full((num_sequences, num_steps, self.num_features), jnp.nan, jnp.float32)
         nothing = Batch(values, jnp.full(num_sequences, num_steps, jnp.int32))
