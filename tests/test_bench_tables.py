@@ -12,7 +12,7 @@ from svae.bench import scaling, table1
 from svae.bench.setting import Setting
 from svae.chains import Form
 from svae.cli import app
-from svae.meanfield import Richardson, Unrolled
+from svae.meanfield import GaussSeidel, Unrolled
 
 TINY = table1.Sizes(num_steps=3, num_states=2, latent_dim=2, num_features=3, sweeps=2, repeats=2)
 
@@ -32,7 +32,7 @@ def test_every_method_has_its_adjoint_and_form(key):
         model = table1.make_model(TINY, name, key)
         adjoint, form = name.split(", ")
         assert model.pgm.form == Form(form)
-        assert isinstance(model.adjoint, Unrolled if adjoint == "unrolled" else Richardson)
+        assert isinstance(model.adjoint, Unrolled if adjoint == "unrolled" else GaussSeidel)
         assert model.solver.max_sweeps == TINY.sweeps
         assert model.solver.tolerance == 0
 

@@ -12,7 +12,7 @@ from helpers import random_discrete_chain, random_gaussian_chain, tree_close
 from models import MODELS, random_case
 from svae.chains import DiscreteChain, Form, GaussianChain
 from svae.expfam import add, parameter_posterior, prior_kl
-from svae.meanfield import ConjugateGradients, CoordinateAscent, Richardson, Unrolled
+from svae.meanfield import ConjugateGradients, CoordinateAscent, GaussSeidel, Unrolled
 from svae.pgm import SLDS
 
 # the compiler as users have it, and not as conftest.py has it
@@ -46,7 +46,7 @@ def step_and_arguments(model, batch, time, solver, adjoint, counter=None, sample
 
 
 def test_gradient_step_is_the_same_with_the_compiler_that_users_have():
-    step, arguments = step_and_arguments(SLDS(2, 2), 2, 6, CoordinateAscent(), Richardson())
+    step, arguments = step_and_arguments(SLDS(2, 2), 2, 6, CoordinateAscent(), GaussSeidel())
     tree_close(step.lower(*arguments).compile(AS_USERS)(*arguments), step(*arguments))
 
 
@@ -71,7 +71,7 @@ def test_gradient_step_makes_no_lapack_call(form):
 
 def test_second_call_with_the_same_shapes_does_not_retrace():
     traces = []
-    step, arguments = step_and_arguments(SLDS(2, 2), 2, 6, CoordinateAscent(), Richardson(), traces)
+    step, arguments = step_and_arguments(SLDS(2, 2), 2, 6, CoordinateAscent(), GaussSeidel(), traces)
     value, gradients = step(*arguments)
     moved = jax.jit(add)(arguments[0], gradients[0], -1e-3)
     again, _ = step(moved, *arguments[1:3], jax.random.key(5))
@@ -88,7 +88,7 @@ def peak_memory(adjoint, sweeps):
 
 
 def test_memory_of_implicit_gradients_does_not_grow_with_sweeps_and_that_of_unrolled_ones_does():
-    implicit = [peak_memory(Richardson(), sweeps) for sweeps in (10, 40)]
+    implicit = [peak_memory(GaussSeidel(), sweeps) for sweeps in (10, 40)]
     unrolled = [peak_memory(Unrolled(), sweeps) for sweeps in (10, 40)]
     assert implicit[1] <= 1.01 * implicit[0]
     assert unrolled[1] > 2.5 * unrolled[0]

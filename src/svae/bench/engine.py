@@ -22,7 +22,7 @@ from svae.bench.setting import Setting
 from svae.bench.timing import Program, Say, Timing, compile_program, load_average, machine, time_in_turns
 from svae.chains import Form
 from svae.expfam import Terms, parameter_posterior, prior_kl
-from svae.meanfield import Adjoint, Blocks, ConjugateGradients, CoordinateAscent, Richardson, Unrolled
+from svae.meanfield import Adjoint, Blocks, ConjugateGradients, CoordinateAscent, GaussSeidel, Unrolled
 from svae.meanfield.problem import sweep
 from svae.pgm import SLDS
 
@@ -103,7 +103,7 @@ def programs(setting: Setting) -> list[Program]:
         for form in (Form.SEQUENTIAL, Form.PARALLEL)
     }
     adjoints: dict[str, Adjoint] = {
-        "implicit": Richardson(),
+        "implicit": GaussSeidel(),
         "unrolled": Unrolled(),
         "conjugate gradients": ConjugateGradients(max_steps=setting.sweeps),
     }

@@ -19,7 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 from svae.bench.published import AUTHORS_CPU, AUTHORS_H200, PAPER
 from svae.bench.timing import Program, Say, compile_program, machine, timed
 from svae.chains import Form
-from svae.meanfield import Adjoint, CoordinateAscent, Richardson, Unrolled
+from svae.meanfield import Adjoint, CoordinateAscent, GaussSeidel, Unrolled
 from svae.models import SVAE, Batch, make_svae
 from svae.networks import Gaussian
 from svae.pgm import SLDS
@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
     repeats: int = 10
 
 
-ADJOINTS: dict[str, Adjoint] = {"implicit": Richardson(fallback=False), "unrolled": Unrolled()}
+ADJOINTS: dict[str, Adjoint] = {"implicit": GaussSeidel(fallback=False), "unrolled": Unrolled()}
 METHODS = [f"{adjoint}, {form.value}" for form in Form for adjoint in ADJOINTS]
 
 

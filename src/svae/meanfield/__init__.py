@@ -2,6 +2,7 @@
 
 from svae.meanfield.adjoints import Adjoint as Adjoint
 from svae.meanfield.adjoints import ConjugateGradients as ConjugateGradients
+from svae.meanfield.adjoints import GaussSeidel as GaussSeidel
 from svae.meanfield.adjoints import NoSolve as NoSolve
 from svae.meanfield.adjoints import Richardson as Richardson
 from svae.meanfield.adjoints import Unrolled as Unrolled

@@ -10,17 +10,18 @@ $$ y = (I - H M)^{-1} (H c + a). $$
 | value | y |
 |---|---|
 | `NoSolve()` | $Hc + a$ |
-| `Richardson(steps=J, fallback=False)` | J terms more of $\sum_j (HM)^j (Hc + a)$: the *implicit* gradient |
-| `Richardson(fallback=False)` | the same with J = number of sweeps taken: *capped* |
-| `Richardson()` | capped, and `NoSolve` for a sequence that has not converged or where the series grows |
+| `GaussSeidel(steps=J, fallback=False)` | J sweeps over the blocks, each with the latest of the others |
+| `GaussSeidel(fallback=False)` | the same with J = number of sweeps taken: *capped* |
+| `GaussSeidel()` | capped, and `NoSolve` for a sequence that has not converged or where the sweeps diverge |
+| `Richardson(...)` | the same three ways, all blocks at once: J terms more of $\sum_j (HM)^j (Hc + a)$ |
 | `ConjugateGradients()` | $a + w$ with $(H^{-1} - M)\, w = c + M a$, preconditioned by $H$ |
 | `Unrolled()` | backpropagation through the sweeps themselves (memory grows with their number) |
 
-$H^{-1} - M$ is the Hessian of the negative surrogate objective, so positive definite at an optimum;
-conjugate gradients need far fewer steps than the series, at the same cost a step: one $H$ and one $M$.
-Negative curvature means that the point is no optimum, and `NoSolve` takes over for that sequence. With
-three blocks or more the undamped series may diverge even at an optimum (`step=0.5` or conjugate
-gradients do not).
+$H^{-1} - M$ is the Hessian of the negative surrogate objective, so positive definite at an optimum. There
+Gauss-Seidel sweeps always converge. With two blocks one of them, which costs one $H$ and one $M$, is worth
+two terms of the series; with three or more the series may diverge (`step=0.5` does not). Conjugate
+gradients need fewer steps still where convergence is slow. Negative curvature means that the point is no
+optimum, and `NoSolve` takes over for that sequence.
 """
 
 from abc import abstractmethod
@@ -33,17 +34,25 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from svae.expfam import add, inner
+from svae.expfam import Terms, add, inner
 from svae.meanfield.problem import Blocks
 
 
 class LinearSystem(NamedTuple):
     """The two symmetric operators of the adjoint, and how the forward pass ended."""
 
-    propagation: Callable[[Blocks], Blocks]  # H
-    coupling: Callable[[Blocks], Blocks]  # M
+    propagation: tuple[Callable[[Terms], Terms], ...]  # H, a map for each block
+    coupling: Callable[[Blocks, int], Terms]  # one block of M y; that of y itself does not matter
     sweeps: Int[Array, ""]
     converged: Bool[Array, ""]
+
+    def propagate(self, v: Blocks) -> Blocks:
+        """H v."""
+        return tuple(jacobian(x) for jacobian, x in zip(self.propagation, v, strict=True))
+
+    def couple(self, y: Blocks) -> Blocks:
+        """M y."""
+        return tuple(self.coupling(y, m) for m in range(len(y)))
 
 
 class Adjoint(eqx.Module):
@@ -67,7 +76,7 @@ class NoSolve(ImplicitAdjoint):
 
     def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
         """H c + a."""
-        return add(system.propagation(c), a)
+        return add(system.propagate(c), a)
 
 
 class Richardson(ImplicitAdjoint):
@@ -84,7 +93,7 @@ class Richardson(ImplicitAdjoint):
 
         def iterate(i, carry):
             y, _, first, start = carry
-            change = add(add(a, system.propagation(add(c, system.coupling(y)))), y, -1.0)
+            change = add(add(a, system.propagate(add(c, system.couple(y)))), y, -1.0)
             size = inner(change, change)
             start = _where(i == 0, change, start)
             y = add(y, change, jnp.where(i == 0, 1.0, self.step).astype(size.dtype))
@@ -100,6 +109,52 @@ class Richardson(ImplicitAdjoint):
         return _where(system.converged & ~grown & jnp.isfinite(last), y, start)
 
 
+class GaussSeidel(ImplicitAdjoint):
+    """Sweeps over the blocks, as in inference: one H and one M each."""
+
+    steps: int | None = eqx.field(default=None, static=True)  # None: as many as there were in inference
+    fallback: bool = eqx.field(default=True, static=True)
+
+    def __check_init__(self):
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {self.steps}; none at all is NoSolve()")
+
+    def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
+        """y_m <- a_m + H_m (c_m + sum_n M_mn y_n), for each block m in turn.
+
+        The first block is a function of the others, and a sweep changes them by a linear function of what
+        the sweep before it did. So these changes are all that is carried along, and the first block, which
+        may be large, is added up at the end.
+        """
+        steps = system.sweeps if self.steps is None else self.steps
+        first, *others = system.propagation
+
+        def sweep(y: Blocks, a: Blocks, c: Blocks) -> Blocks:
+            for m, jacobian in enumerate(others, start=1):
+                y = (*y[:m], add(a[m], jacobian(add(c[m], system.coupling(y, m)))), *y[m + 1 :])
+            return y[1:]
+
+        nothing = jax.tree.map(jnp.zeros_like, a)
+        from_others = lambda change: first(system.coupling((nothing[0], *change), 0))
+
+        def more(i, carry):
+            y, change, _, first_size = carry
+            change = sweep((from_others(change), *change), nothing, nothing)
+            size = inner(change, change)
+            return add(y, change), change, size, jnp.where(i == 1, size, first_size)
+
+        alone = add(a[0], first(c[0]))
+        change = sweep((alone, *nothing[1:]), a, c)
+        unset = jnp.zeros_like(inner(change, change))
+        y, _, last, first_size = lax.fori_loop(1, steps, more, (change, change, unset, unset + jnp.inf))
+        y = (add(alone, from_others(y)), *y)
+        if not self.fallback:
+            return y
+        sound = system.converged & ~(last > first_size) & jnp.isfinite(last)
+        rest = tuple(add(a[m], jacobian(c[m])) for m, jacobian in enumerate(others, start=1))
+        return _where(sound, y, (alone, *rest))
+
+
 class ConjugateGradients(ImplicitAdjoint):
     """Conjugate gradients on (H^-1 - M) w = c + M a, preconditioned by H."""
 
@@ -108,20 +163,20 @@ class ConjugateGradients(ImplicitAdjoint):
 
     def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
         """a + w, or H c + a where the curvature is not positive."""
-        right = add(c, system.coupling(a))
+        right = add(c, system.couple(a))
         start = jax.tree.map(jnp.zeros_like, right)
-        preconditioned = system.propagation(right)
+        preconditioned = system.propagate(right)
         gamma = inner(right, preconditioned)
         goal = self.tolerance**2 * gamma
 
         # `lifted` is H^-1 direction, carried along so that H^-1 itself is never applied.
         def iterate(state):
             w, residual, direction, lifted, gamma, taken, _ = state
-            image = add(lifted, system.coupling(direction), -1.0)
+            image = add(lifted, system.couple(direction), -1.0)
             curvature = inner(direction, image)
             length = gamma / curvature
             w, residual = add(w, direction, length), add(residual, image, -length)
-            preconditioned = system.propagation(residual)
+            preconditioned = system.propagate(residual)
             gamma, previous = inner(residual, preconditioned), gamma
             direction = add(preconditioned, direction, gamma / previous)
             lifted = add(residual, lifted, gamma / previous)
@@ -134,7 +189,7 @@ class ConjugateGradients(ImplicitAdjoint):
         state = (start, right, preconditioned, right, gamma, 0, jnp.asarray(True))
         w, *_, positive = lax.while_loop(unfinished, iterate, state)
         sound = positive & jnp.isfinite(inner(w, w))
-        return add(a, _where(sound, w, system.propagation(c)))
+        return add(a, _where(sound, w, system.propagate(c)))
 
 
 def _where(condition: Bool[Array, ""], a: Blocks, b: Blocks) -> Blocks:

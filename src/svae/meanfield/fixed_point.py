@@ -7,8 +7,8 @@ import jax
 from jax import lax
 
 from svae.expfam import Terms, add, linearize, zeros_for_none
-from svae.meanfield.adjoints import Adjoint, ImplicitAdjoint, LinearSystem, Richardson, Unrolled
-from svae.meanfield.problem import Blocks, Problem, messages
+from svae.meanfield.adjoints import Adjoint, GaussSeidel, ImplicitAdjoint, LinearSystem, Unrolled
+from svae.meanfield.problem import Blocks, Problem, message
 from svae.meanfield.solver import (
     CoordinateAscent,
     Solution,
@@ -31,11 +31,11 @@ def fixed_point(
 
     `theta` are expected statistics of the parameters, `potentials` the encoder's, one record for each
     block, `start` the statistics to begin with (the first block's are never read). Gradients flow to
-    `theta` and `potentials`, by default through capped Richardson iterations where inference has
+    `theta` and `potentials`, by default through capped Gauss-Seidel sweeps where inference has
     converged and without a solve where it has not; see `svae.meanfield.adjoints`.
     """
     solver = CoordinateAscent() if solver is None else solver
-    adjoint = Richardson() if adjoint is None else adjoint
+    adjoint = GaussSeidel() if adjoint is None else adjoint
     start = lax.stop_gradient(start)
     if len(problem.blocks) == 1:
         return infer_exactly(problem, theta, potentials, start)
@@ -84,6 +84,8 @@ def linear_system(
     known = [] if first is None else [first]
     rest = list(zip(solution.naturals, problem.blocks, strict=True))[len(known) :]
     jacobians = known + [linearize(natural, family)[2] for natural, family in rest]
-    _, coupling = jax.linearize(lambda stats: messages(problem, theta, stats), solution.stats)
-    propagation = lambda v: tuple(jacobian(x) for jacobian, x in zip(jacobians, v, strict=True))
-    return LinearSystem(propagation, coupling, solution.sweeps, solution.converged)
+
+    def coupling(y: Blocks, block: int) -> Terms:
+        return jax.jvp(lambda stats: message(problem, theta, stats, block), (solution.stats,), (y,))[1]
+
+    return LinearSystem(tuple(jacobians), coupling, solution.sweeps, solution.converged)

@@ -63,11 +63,6 @@ def message_to_first(problem: Problem, theta: Terms, potentials: Blocks, others:
     return add(message(problem, theta, (unread(potentials[0]), *others), 0), potentials[0])
 
 
-def messages(problem: Problem, theta: Terms, stats: Blocks) -> Blocks:
-    """The messages to all blocks at once."""
-    return jax.grad(problem.energy, argnums=1)(theta, stats)
-
-
 def sweep(problem: Problem, theta: Terms, potentials: Blocks, stats: Blocks) -> BlockPosterior:
     """Update each block once, in order, given the latest statistics of the others."""
     naturals, log_partitions = [], []

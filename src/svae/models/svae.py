@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
-from svae.meanfield import Adjoint, Blocks, CoordinateAscent, Richardson
+from svae.meanfield import Adjoint, Blocks, CoordinateAscent, GaussSeidel
 from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
 from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
 from svae.pgm import GraphicalModel, Inference, num_draws
@@ -33,7 +33,7 @@ class SVAE(Model):
     decoder: Callable[[Array], Array]
     likelihood: Likelihood
     solver: CoordinateAscent = eqx.field(default_factory=CoordinateAscent, static=True)
-    adjoint: Adjoint = eqx.field(default_factory=Richardson, static=True)
+    adjoint: Adjoint = eqx.field(default_factory=GaussSeidel, static=True)
     rule: GradientRule = eqx.field(default=UNBIASED, static=True)
 
     @property
