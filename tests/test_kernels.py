@@ -111,14 +111,14 @@ def test_derivatives_of_loops(reverse, lead):
 
 
 def test_chunks_in_a_kernel_and_in_plain_form(key):
-    size, time = 3, 7  # three chunks, of which the last has one node, and then all in one
+    size, uncut, time = 3, 3, 7  # three chunks, of which the last has one node, and then all in one
     natural = random_gaussian_chain(key, time, 16)
     change = random_gaussian_chain(jax.random.fold_in(key, 1), time, 16)
     noise = jax.random.normal(key, natural.first.shape)
 
     @partial(jax.jit, static_argnums=0)
     def everything(scan, natural, valid):
-        algorithm = in_chunks(Way(scan, size))
+        algorithm = in_chunks(Way(scan, size, uncut))
         path, pull = jax.vjp(lambda natural: algorithm.draw(natural, valid, noise), natural)
         log_partition, stats, factors = algorithm.linearize(natural, valid)
         return (

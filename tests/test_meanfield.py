@@ -247,8 +247,7 @@ def test_a_sweep_over_two_blocks_is_worth_two_terms_of_the_series(steps):
 
 
 def test_sweeps_converge_at_any_optimum_where_the_series_need_not():
-    # Three blocks that pull on each other: H = I, M = 0.9 off the diagonal, I + 0.9 - 0.9 J > 0 has the
-    # eigenvalues 1 - 2 m and 1 + m; with m = -0.9 the first is 2.8, the others 0.1, and HM has one of -1.8
+    # With H = I and -0.9 off the diagonal of M, I - M has the eigenvalues 0.1 and 2.8, and HM has -1.8
     M = -0.9 * (np.ones((3, 3)) - np.eye(3))
     couple = lambda y, m: M[m : m + 1] @ jnp.concatenate(y)
     system = LinearSystem((lambda v: v,) * 3, couple, jnp.asarray(5), jnp.asarray(True))

@@ -27,7 +27,13 @@ from svae.pgm import LDS, SLDS, StandardNormal
 from svae.training.artifact import load_fitted, save_fitted
 from svae.training.build import GraphPrior, require_possible, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
-from svae.training.initialise import encoded_paths, fit_dynamics, parameters_from_arhmm
+from svae.training.initialise import (
+    encoded_paths,
+    fit_dynamics,
+    parameters_from_arhmm,
+    shared_dynamics,
+    standard_prior,
+)
 from svae.training.loop import Plan, TrainingError, train
 from svae.training.pipeline import fit, split, training_batch
 from svae.training.sinks import sink
@@ -303,6 +309,42 @@ def test_states_that_the_arhmm_does_not_use_stay_at_their_prior():
     prior = pgm.family.standard_from_natural(pgm.prior())
     np.testing.assert_allclose(found.dynamics.dof[used:], prior.dynamics.dof[used:])
     np.testing.assert_allclose(found.transition.concentration[used:], prior.transition.concentration[used:])
+
+
+def test_a_shared_prior_is_what_some_frames_of_the_common_dynamics_would_leave():
+    rng = np.random.default_rng(1)
+    series = [rng.normal(size=(30, 2)).cumsum(axis=0) for _ in range(3)]
+    series[1][7] = np.nan  # two steps less
+    inputs = np.concatenate([np.c_[z[:-1], np.ones(len(z) - 1)] for z in series])
+    outputs = np.concatenate([z[1:] for z in series])
+    whole = np.isfinite(inputs).all(axis=1) & np.isfinite(outputs).all(axis=1)
+    inputs, outputs = inputs[whole], outputs[whole]
+    assert len(inputs) == 85
+    # 17 frames' worth are a fifth of each: the weak prior's posterior with weights of 0.2
+    weak = SLDS(4, 2, innovation=0.5)
+    prior = jax.tree.map(lambda x: np.asarray(x[0], float), standard_prior(weak).dynamics)
+    precision = prior.input_precision + 0.2 * inputs.T @ inputs
+    mean = (prior.mean @ prior.input_precision + 0.2 * outputs.T @ inputs) @ np.linalg.inv(precision)
+    far, off = outputs - inputs @ mean.T, prior.mean - mean
+    scale = prior.scale + 0.2 * far.T @ far + off @ prior.input_precision @ off.T
+    shared = replace(weak, dynamics=shared_dynamics(weak, series, 17))
+    found = standard_prior(shared).dynamics
+    for expected, states in zip((scale, mean, precision, 4 + 17), found, strict=True):
+        assert len(states) == 4
+        np.testing.assert_allclose(states, np.broadcast_to(expected, states.shape), rtol=1e-3, atol=1e-4)
+
+
+def test_a_shared_prior_counts_no_frame_twice_and_needs_one():
+    series = [np.arange(6.0).reshape(3, 2)]
+    assert shared_dynamics(SLDS(4, 2), series, 1000)[3] == pytest.approx(4 + 2)
+    assert shared_dynamics(SLDS(4, 2), [np.zeros((1, 2))], 1000) is None
+
+
+def test_a_shared_prior_is_saved_with_the_model(tmp_path):
+    shared = fit(waves(), override(Config(), [*TINY, "dynamics.shared=10"]))
+    loaded = load_fitted(save_fitted(shared, tmp_path))
+    assert shared.model.pgm.dynamics is not None
+    assert loaded.model.pgm == shared.model.pgm
 
 
 def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path):

@@ -108,6 +108,9 @@ class DynamicsSettings(Section):
     restarts: PositiveInt = 1
     births: int = Field(3, ge=0, description="Attempts to split a state after each lap.")
     innovation: PositiveFloat = Field(1.0, description="Prior variance of a step, relative to what is seen.")
+    shared: float = Field(
+        0.0, ge=0, description="Frames' worth of what all frames show, in the prior of each state's dynamics."
+    )
 
 
 class JointSettings(Section):

@@ -14,8 +14,6 @@ All functions read the symmetric part of their argument, return exactly symmetri
 result is symmetric, and have closed-form derivatives in both modes, so nothing is taped.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -29,10 +27,10 @@ from svae.kernels import tiles
 PRECISION = lax.Precision.HIGHEST
 
 
-def large_product_precision(dtype: Any) -> lax.Precision | lax.DotAlgorithmPreset:
-    """Full precision for products of many rows: on GPUs three of the matrix units' reduced ones make one."""
-    tensor_cores = jax.default_backend() == "gpu" and dtype == jnp.float32
-    return lax.DotAlgorithmPreset.TF32_TF32_F32_X3 if tensor_cores else PRECISION
+def large_product(a: Float[Array, "rows k"], b: Float[Array, "k n"]) -> Float[Array, "rows n"]:
+    """A matrix product with very many rows, in full precision: on GPUs three products with less make one."""
+    single = jax.default_backend() == "gpu" and a.dtype == jnp.float32
+    return jnp.matmul(a, b, precision=lax.DotAlgorithmPreset.TF32_TF32_F32_X3 if single else PRECISION)
 
 
 def matmul(a: Float[Array, "*batch n k"], b: Float[Array, "*batch k m"]) -> Float[Array, "*batch n m"]:

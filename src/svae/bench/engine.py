@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from svae.bench.setting import Setting
 from svae.bench.timing import Program, Say, Timing, compile_program, load_average, machine, time_in_turns
-from svae.chains import Form
+from svae.chains import BATCH, Form
 from svae.expfam import Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, ConjugateGradients, CoordinateAscent, GaussSeidel, Unrolled
 from svae.meanfield.problem import sweep
@@ -67,7 +67,7 @@ def sweep_once(theta: Terms, potentials: Potentials, start: Blocks, *, model: SL
     def one(own: Potentials, start: Blocks) -> Blocks:
         return sweep(model.problem(), theta, model.potentials(*own), start).stats
 
-    return jax.vmap(one)(potentials, start)
+    return jax.vmap(one, axis_name=BATCH)(potentials, start)
 
 
 def gradient_step(
@@ -89,7 +89,8 @@ def gradient_step(
             path, _ = model.sample(key, inference.solution)
             return inference.kl_local + jnp.sum(jnp.sin(path))
 
-        return jnp.mean(jax.vmap(one)(potentials, keys)) + prior_kl(model.family, posterior, model.prior())
+        each = jax.vmap(one, axis_name=BATCH)(potentials, keys)
+        return jnp.mean(each) + prior_kl(model.family, posterior, model.prior())
 
     return jax.value_and_grad(loss, argnums=(0, 1))(unconstrained, potentials)
 

@@ -3,6 +3,7 @@
 from svae.chains.discrete import DiscreteChain as DiscreteChain
 from svae.chains.discrete import DiscreteChainTerms as DiscreteChainTerms
 from svae.chains.discrete_potentials import FORBIDDEN as FORBIDDEN
+from svae.chains.forms import BATCH as BATCH
 from svae.chains.forms import Form as Form
 from svae.chains.forms import best_form as best_form
 from svae.chains.gaussian import GaussianChain as GaussianChain

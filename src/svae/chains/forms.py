@@ -3,6 +3,10 @@
 from enum import StrEnum
 
 import jax
+from jax import lax
+
+# `jax.vmap(..., axis_name=BATCH)` over sequences tells algorithms how many of them run side by side
+BATCH = "sequences"
 
 
 class Form(StrEnum):
@@ -11,6 +15,14 @@ class Form(StrEnum):
     SEQUENTIAL = "sequential"  # one node after the other: the least work
     PARALLEL = "parallel"  # rounds of many nodes at once: the fewest steps
     KERNEL = "kernel"  # the fewest steps, fused for GPUs; on other machines interpreted, which is slow
+
+
+def batch_size() -> int:
+    """The number of sequences that are inferred at once, as far as it is known here."""
+    try:
+        return lax.axis_size(BATCH)
+    except NameError:
+        return 1
 
 
 def best_form() -> Form:

@@ -12,6 +12,7 @@ from left to right, `parallel` takes every second node at once, and `kernel` doe
 kernel for each round.
 """
 
+import sys
 from collections.abc import Callable
 
 import equinox as eqx
@@ -20,8 +21,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from svae import checks
-from svae.chains.forms import Form
-from svae.chains.gaussian_algorithms import SEQUENTIAL, Algorithm, in_chunks, widened
+from svae.chains.forms import Form, batch_size
+from svae.chains.gaussian_algorithms import Algorithm, in_chunks, widened
 from svae.chains.gaussian_parallel import Way
 from svae.chains.gaussian_terms import GaussianChainTerms, without_padding
 from svae.chains.padding import Length, valid_steps, zero_padding
@@ -31,8 +32,15 @@ from svae.kernels import tiles
 from svae.kernels.scan import kernel_scan, plain_scan
 from svae.linalg import outer
 
-# In plain form two nodes a chunk, which is odd-even reduction; kernels do better with fewer rounds
-PLAIN, KERNEL = Way(plain_scan, 2), Way(kernel_scan, 8)
+WHOLE = sys.maxsize
+SEQUENTIAL, PARALLEL = Way(plain_scan, 2, WHOLE), Way(plain_scan, 2, 1)  # chunks of two: odd-even reduction
+MANY, FULL = 128, 512  # sequences: cutting them doubles the work, and a GPU can be busy without
+
+
+def kernel_way() -> Way:
+    """Chunks, the shorter the fewer sequences there are; their first nodes make a chain that is not cut."""
+    batch = batch_size()
+    return Way(kernel_scan, 16 if batch < MANY else 32, WHOLE if batch >= FULL else 32)
 
 
 class GaussianChain(ExponentialFamily):
@@ -88,7 +96,7 @@ class GaussianChain(ExponentialFamily):
     def _algorithm(self, natural: GaussianChainTerms) -> Algorithm:
         size, dtype = natural.first.shape[1], natural.first.dtype
         if self.form == Form.SEQUENTIAL:
-            return SEQUENTIAL
+            return in_chunks(SEQUENTIAL)
         if self.form == Form.PARALLEL or size > tiles.LARGEST or not tiles.can_hold(dtype):
-            return in_chunks(PLAIN)
-        return widened(in_chunks(KERNEL), size)
+            return in_chunks(PARALLEL)
+        return widened(in_chunks(kernel_way()), size)

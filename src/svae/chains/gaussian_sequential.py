@@ -1,42 +1,45 @@
-"""A Gaussian chain, node after node: each is eliminated when it has no left neighbour any more.
+r"""A Gaussian chain, node after node: each is eliminated when it has no left neighbour any more.
 
-The formulas are those of `svae.chains.gaussian_nodes` without that neighbour.
+With $J_t$, $h_t$ what is left of a node's potentials and $N_t$ the edge to the next one,
+
+$$ z_t \mid z_{t+1} \sim N(G_t z_{t+1} + g_t,\; C_t), \qquad
+   C_t = J_t^{-1},\; G_t = C_t N_t,\; g_t = C_t h_t, $$
+
+which takes $N_t^\top G_t$ from the next node's precision and adds $N_t^\top g_t$ to its linear term. Then,
+from right to left, $m_t = g_t + G_t m_{t+1}$, $P_t = C_t + G_t P_{t+1} G_t^\top$ and
+$\mathrm{Cov}(z_t, z_{t+1}) = G_t P_{t+1}$. The `..._change` functions are the derivatives of both, with the
+factors of the first pass: they invert nothing. The formulas are those of `svae.chains.gaussian_nodes` with
+one neighbour less.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
-from svae import linalg
 from svae.chains.gaussian_nodes import log_partition
-from svae.linalg import matmul, matvec, symmetrize, transpose
-
-
-class Information(NamedTuple):
-    """A chain's potentials: J_t, h_t, and the edges N_t, of which the last leads nowhere and is zero."""
-
-    precision: Float[Array, "time n n"]
-    linear: Float[Array, "time n"]
-    edge: Float[Array, "time n n"]
-
-
-class Moments(NamedTuple):
-    """Means, covariances and Cov(z_t, z_{t+1}), of which the last is zero."""
-
-    mean: Float[Array, "time n"]
-    covariance: Float[Array, "time n n"]
-    cross: Float[Array, "time n n"]
+from svae.chains.gaussian_records import (
+    Chain,
+    Moments,
+    Potentials,
+    Stats,
+    as_moments,
+    as_stats,
+    own_information,
+    potentials,
+)
+from svae.kernels.scan import Loop, Read, Scan
 
 
 class Conditionals(NamedTuple):
     """z_t | z_{t+1} ~ N(gain z_{t+1} + offset, covariance)."""
 
-    gain: Float[Array, "time n n"]
-    offset: Float[Array, "time n"]
-    covariance: Float[Array, "time n n"]
+    gain: Float[Array, "*time n n"]
+    offset: Float[Array, "*time n"]
+    covariance: Float[Array, "*time n n"]
 
 
 class Factors(NamedTuple):
@@ -46,91 +49,178 @@ class Factors(NamedTuple):
     moments: Moments
 
 
-def _eliminate(information: Information) -> tuple[Float[Array, ""], Conditionals]:
-    def step(message, node):
-        (from_left, shift), (precision, linear, edge) = message, node
-        linear = linear + shift
-        covariance, log_det = linalg.inverse_and_log_det(precision - from_left)
-        gain, offset = matmul(covariance, edge), matvec(covariance, linear)
-        message = symmetrize(matmul(transpose(edge), gain)), matvec(transpose(edge), offset)
-        own = log_partition(linalg, linear, offset, log_det)
-        return message, (own, Conditionals(gain, offset, covariance))
-
-    _, (own, conditionals) = lax.scan(step, _nothing(information), information)
-    return jnp.sum(own), conditionals
+def stats(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Stats]:
+    """Log-partition (less log(2 pi)/2 for each variable) and expected statistics."""
+    total, conditionals = _eliminated(scan, chain)
+    return total, _restored(scan, chain, conditionals, as_stats)
 
 
-def smooth(information: Information) -> tuple[Float[Array, ""], Factors]:
-    """Log-partition (less log(2 pi)/2 for each variable), moments, and what `change` needs."""
-    total, conditionals = _eliminate(information)
-
-    def step(after, conditional):
-        (covariance, mean), (gain, offset, own) = after, conditional
-        mean = offset + matvec(gain, mean)
-        cross = matmul(gain, covariance)
-        covariance = own + symmetrize(matmul(cross, transpose(gain)))
-        return (covariance, mean), Moments(mean, covariance, cross)
-
-    _, moments = lax.scan(step, _nothing(information), conditionals, reverse=True)
-    return total, Factors(conditionals, moments)
+def moments(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Factors]:
+    """Log-partition, moments, and what `change` needs."""
+    total, conditionals = _eliminated(scan, chain)
+    return total, Factors(conditionals, _restored(scan, chain, conditionals, as_moments))
 
 
-def change(factors: Factors, given: Information) -> Moments:
-    """How the moments answer a change of the potentials."""
-    (gain, offset, covariance), moments = factors
-
-    # dP_t = dJ_t - d(N' C N),  with d(N' C N) = G' S + dN' G  and  S = dN - dP G
-    def forward(message, node):
-        from_left, shift = message
-        (gain, offset), own = node
-        precision, linear, edge = own.precision - from_left, own.linear + shift, own.edge
-        edge_shift = edge - matmul(precision, gain)
-        linear_shift = linear - matvec(precision, offset)
-        message = (
-            symmetrize(matmul(transpose(gain), edge_shift) + matmul(transpose(edge), gain)),
-            matvec(transpose(gain), linear_shift) + matvec(transpose(edge), offset),
-        )
-        return message, (precision, edge_shift, linear_shift)
-
-    start = _nothing(given)
-    _, (precision, edge_shift, linear_shift) = lax.scan(forward, start, ((gain, offset), given))
-    moved = Conditionals(
-        matmul(covariance, edge_shift),
-        matvec(covariance, linear_shift),
-        -symmetrize(matmul(matmul(covariance, precision), covariance)),
-    )
-    # The parts of the moments' change that are there at once, without recursion
-    covariance_after = jnp.concatenate([moments.covariance[1:], jnp.zeros_like(moments.covariance[:1])])
-    mean_after = jnp.concatenate([moments.mean[1:], jnp.zeros_like(moments.mean[:1])])
-    own = Moments(
-        moved.offset + matvec(moved.gain, mean_after),
-        moved.covariance + 2 * symmetrize(matmul(moved.gain, transpose(moments.cross))),
-        matmul(moved.gain, covariance_after),
-    )
-
-    def backward(after, node):
-        (covariance, mean), (gain, own) = after, node
-        through = matmul(gain, covariance)
-        mean = own.mean + matvec(gain, mean)
-        covariance = own.covariance + symmetrize(matmul(through, transpose(gain)))
-        return (covariance, mean), Moments(mean, covariance, own.cross + through)
-
-    return lax.scan(backward, start, (gain, own), reverse=True)[1]
+def change(scan: Scan, factors: Factors, given: Chain, present: Callable) -> Any:
+    """How the moments answer a change of the potentials, in the form that is wanted."""
+    time = given.first.shape[0]
+    rows = partial(_rows, time)
+    (gain, offset, covariance), was = factors
+    forward = Loop(_begin, _eliminate_change, _end)
+    shift = scan(forward, 1, time, _size(given), (rows((gain, offset)), _potentials(given)))[1]
+    backward = Loop(_begin_change, partial(_restore_change, present), _end, reverse=True)
+    nodes = rows((gain, covariance)), rows(shift), rows(was), _flags(given)
+    return scan(backward, 1, time, _size(given), nodes)[1]
 
 
-def draw(information: Information, noise: Float[Array, "time n"]) -> Float[Array, "time n"]:
+def draw(scan: Scan, chain: Chain, noise: Float[Array, "time n"]) -> Float[Array, "time n"]:
     """A path, an affine map of the noise."""
-    _, (gain, offset, covariance) = _eliminate(information)
-    shocks = offset + matvec(linalg.cholesky(covariance), noise)
-
-    def step(after, x):
-        gain, shock = x
-        value = matvec(gain, after) + shock
-        return value, value
-
-    return lax.scan(step, jnp.zeros_like(shocks[0]), (gain, shocks), reverse=True)[1]
+    time = noise.shape[0]
+    sampler = scan(Loop(_begin, _eliminate_to_sample, _end), 1, time, _size(chain), _potentials(chain))[1]
+    backward = Loop(lambda la, size: _vector(size), _draw, _end, reverse=True)
+    return scan(backward, 1, time, _size(chain), _rows(time, (*sampler, noise)))[1]
 
 
-def _nothing(information: Information) -> tuple[Array, Array]:
-    """A matrix and a vector of zeros."""
-    return jax.tree.map(lambda x: jnp.zeros_like(x[0]), (information.precision, information.linear))
+def _eliminated(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Conditionals]:
+    loop = Loop(_begin, _eliminate, lambda la, size, front: (front.log_partition, None))
+    total, conditionals = scan(loop, 1, chain.first.shape[0], _size(chain), _potentials(chain))
+    return jnp.sum(total), conditionals
+
+
+def _restored(scan: Scan, chain: Chain, conditionals: Conditionals, present: Callable) -> Any:
+    time = chain.first.shape[0]
+    loop = Loop(_begin_back, partial(_restore, present), _end, reverse=True)
+    return scan(loop, 1, time, _size(chain), (_rows(time, conditionals), _flags(chain)))[1]
+
+
+# What the loops read
+
+
+def _rows(time: int, record: Any) -> Any:
+    return jax.tree.map(lambda x: Read(x, time), record)
+
+
+def _size(chain: Chain) -> Read:
+    """A matrix, to have its size."""
+    return Read(chain.second[:1], 1)
+
+
+def _padded_flags(chain: Chain) -> Array:
+    return jnp.pad(chain.valid[: chain.first.shape[0]], (0, 1))
+
+
+def _flags(chain: Chain) -> tuple[Read, Read]:
+    flags, time = _padded_flags(chain), chain.first.shape[0]
+    return Read(flags, time), Read(flags, time, 1)
+
+
+def _potentials(chain: Chain) -> Potentials:
+    return potentials(chain, _padded_flags(chain), chain.first.shape[0], 0)
+
+
+# Elimination, from left to right
+
+
+class _Front(NamedTuple):
+    """What was sent to the present node, and what was integrated."""
+
+    precision: Array
+    linear: Array
+    log_partition: Array
+
+
+def _matrix(size: Array) -> Array:
+    return jnp.zeros_like(size)
+
+
+def _vector(size: Array) -> Array:
+    return jnp.zeros_like(size, shape=size.shape[:-1])
+
+
+def _begin(la, size: Array) -> _Front:
+    return _Front(_matrix(size), _vector(size), jnp.zeros_like(size, shape=size.shape[:-2]))
+
+
+def _end(la, size: Array, state: Any) -> tuple[tuple, None]:
+    return (), None
+
+
+def _eliminate(la, size: Array, front: _Front, given: Potentials) -> tuple[_Front, Conditionals]:
+    precision, linear, edge = own_information(la, given, alone=1.0)
+    linear = linear + front.linear
+    covariance, log_det = la.inverse_and_log_det(precision - front.precision)
+    gain, offset = la.matmul(covariance, edge), la.matvec(covariance, linear)
+    own = log_partition(la, linear, offset, log_det)
+    return _sent(la, edge, gain, offset, front.log_partition + own), Conditionals(gain, offset, covariance)
+
+
+def _sent(la, edge: Array, gain: Array, offset: Array, log_partition: Array) -> _Front:
+    back = la.transpose(edge)
+    return _Front(la.symmetric(la.matmul(back, gain)), la.matvec(back, offset), log_partition)
+
+
+def _eliminate_change(la, size: Array, front: _Front, node: Any) -> tuple[_Front, tuple]:
+    """dG = C (dN - dJ G), dg = C (dh - dJ g); what C is applied to is enough to go on."""
+    (gain, offset), given = node
+    precision, linear, edge = own_information(la, given, alone=0.0)
+    precision, linear = precision - front.precision, linear + front.linear
+    edge_shift = edge - la.matmul(precision, gain)
+    linear_shift = linear - la.matvec(precision, offset)
+    gain_t, edge_t = la.transpose(gain), la.transpose(edge)
+    sent = _Front(
+        la.symmetric(la.matmul(gain_t, edge_shift) + la.matmul(edge_t, gain)),
+        la.matvec(gain_t, linear_shift) + la.matvec(edge_t, offset),
+        front.log_partition,
+    )
+    return sent, (precision, edge_shift, linear_shift)
+
+
+def _eliminate_to_sample(la, size: Array, front: _Front, given: Potentials) -> tuple[_Front, tuple]:
+    """With a root W of the covariance W' W."""
+    precision, linear, edge = own_information(la, given, alone=1.0)
+    root = la.inverse_cholesky(precision - front.precision)
+    covariance = la.matmul(la.transpose(root), root)
+    gain, offset = la.matmul(covariance, edge), la.matvec(covariance, linear + front.linear)
+    return _sent(la, edge, gain, offset, front.log_partition), (gain, offset, root)
+
+
+# Restoring, from right to left
+
+
+def _begin_back(la, size: Array) -> tuple[Array, Array]:
+    return _vector(size), _matrix(size)
+
+
+def _restore(present: Callable, la, size: Array, after: tuple, node: Any) -> tuple[tuple, Any]:
+    (gain, offset, own), flags = node
+    mean_after, covariance_after = after
+    mean = offset + la.matvec(gain, mean_after)
+    cross = la.matmul(gain, covariance_after)
+    covariance = own + la.symmetric(la.matmul(cross, la.transpose(gain)))
+    return (mean, covariance), present(la, Moments(mean, covariance, cross), mean_after, flags)
+
+
+def _begin_change(la, size: Array) -> tuple[tuple, tuple]:
+    return _begin_back(la, size), _begin_back(la, size)
+
+
+def _restore_change(present: Callable, la, size: Array, after: tuple, node: Any) -> tuple[tuple, Any]:
+    """dP = dC + dG P' G' + G P' dG' + G dP' G', with P' the next one's, and dC = -C dJ C."""
+    (gain, own), (precision, edge_shift, linear_shift), was, flags = node
+    (mean_after, covariance_after), (mean_moved, covariance_moved) = after
+    d_gain = la.matmul(own, edge_shift)
+    mean = la.matvec(own, linear_shift) + la.matvec(d_gain, mean_after) + la.matvec(gain, mean_moved)
+    through = la.matmul(gain, covariance_moved)
+    gained = la.matmul(d_gain, la.transpose(was.cross))
+    lost = la.matmul(la.matmul(own, precision), own)
+    covariance = la.symmetric(gained + la.transpose(gained) - lost + la.matmul(through, la.transpose(gain)))
+    cross = through + la.matmul(d_gain, covariance_after)
+    moved = Moments(mean, covariance, cross)
+    shown = present(la, was.mean, moved, (mean_after, mean_moved), flags)
+    return ((was.mean, was.covariance), (mean, covariance)), shown
+
+
+def _draw(la, size: Array, after: Array, node: Any) -> tuple[Array, Array]:
+    gain, offset, root, noise = node
+    value = la.matvec(gain, after) + offset + la.matvec(la.transpose(root), noise)
+    return value, value

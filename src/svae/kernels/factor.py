@@ -1,15 +1,14 @@
 """The inverse Cholesky factors of many small matrices in one kernel."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 from svae.kernels import tiles
+from svae.kernels.tiles import backend_options, warps_for
 
 
 def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
@@ -32,14 +31,6 @@ def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"
         in_specs=[one],
         out_specs=one,
         out_shape=jax.ShapeDtypeStruct(wide.shape, a.dtype),
-        **backend_options(side * side),
+        **backend_options(warps_for(side * side)),
     )(wide)
     return factor[:, :size, :size].reshape(a.shape)
-
-
-def backend_options(largest: int) -> dict[str, Any]:
-    """How to compile a kernel here, whose largest tile has so many entries."""
-    if jax.default_backend() == "cpu":
-        return {"interpret": True}
-    num_warps = max(1, min(8, largest // 2048))
-    return {"compiler_params": triton.CompilerParams(num_warps=num_warps, num_stages=1)}

@@ -27,7 +27,7 @@ from jaxtyping import Array
 
 from svae import linalg
 from svae.kernels import tiles
-from svae.kernels.factor import backend_options
+from svae.kernels.tiles import backend_options, warps_for
 
 
 class Read(NamedTuple):
@@ -244,7 +244,7 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
         + [by_chunk((None, *x.shape)) for x in summaries],
         out_shape=[jax.ShapeDtypeStruct((chunks * rows, *x.shape), x.dtype) for x in results]
         + [jax.ShapeDtypeStruct((chunks, *x.shape), x.dtype) for x in summaries],
-        **backend_options(max(x.size for x in jax.tree.leaves(shapes))),
+        **backend_options(warps_for(max(x.size for x in jax.tree.leaves(shapes)))),
     )(*(read.array for read in inputs))
     split = len(results)
     return (

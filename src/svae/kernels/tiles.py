@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 SMALLEST, LARGEST = 16, 64  # sides that the products take, and that registers hold
@@ -25,14 +26,27 @@ def can_hold(dtype: Any) -> bool:
     return dtype == jnp.float32 or jax.default_backend() == "cpu"
 
 
-def _precision() -> lax.Precision | lax.DotAlgorithmPreset:
+def backend_options(num_warps: int, num_stages: int = 1) -> dict[str, Any]:
+    """How to compile a kernel here: for a GPU, or, where there is none, not at all."""
+    if jax.default_backend() == "cpu":
+        return {"interpret": True}
+    return {"compiler_params": triton.CompilerParams(num_warps=num_warps, num_stages=num_stages)}
+
+
+def warps_for(largest: int) -> int:
+    """For a program whose largest tile has so many entries: as few as can hold it."""
+    return max(1, min(8, largest // 2048))
+
+
+def precision() -> lax.Precision | lax.DotAlgorithmPreset:
+    """Of products: full."""
     interpreted = jax.default_backend() == "cpu"
     return lax.Precision.HIGHEST if interpreted else lax.DotAlgorithmPreset.TF32_TF32_F32_X3
 
 
 def matmul(a: Float[Array, "n k"], b: Float[Array, "k m"]) -> Float[Array, "n m"]:
     """Matrix product."""
-    return jnp.dot(a, b, precision=_precision())
+    return jnp.dot(a, b, precision=precision())
 
 
 def matvec(a: Float[Array, "n k"], x: Float[Array, "k"]) -> Float[Array, "n"]:

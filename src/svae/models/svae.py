@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from svae.chains import BATCH
 from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, GaussSeidel
 from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
@@ -65,7 +66,8 @@ class SVAE(Model):
         infer = lambda potentials, length, start: self.pgm.infer(
             posterior, potentials, length=length, start=start, solver=self.solver, adjoint=self.adjoint
         )
-        return jax.vmap(infer)(self.potentials(batch), batch.lengths, start)
+        each = jax.vmap(infer, axis_name=BATCH)
+        return each(self.potentials(batch), batch.lengths, start)
 
     def elbo(self, key: PRNGKeyArray, batch: Batch) -> Bound:
         """One draw of z from q(z)."""
@@ -184,7 +186,7 @@ class SVAE(Model):
     ) -> Float[Array, "batch time latent"]:
         draw = lambda key, solution, length: self.pgm.blocks(length)[0].sample(key, solution.naturals[0])
         keys = jax.random.split(key, batch.values.shape[0])
-        return jax.vmap(draw)(keys, inference.solution, batch.lengths)
+        return jax.vmap(draw, axis_name=BATCH)(keys, inference.solution, batch.lengths)
 
     def _state_probabilities(self, inference: Inference) -> Float[Array, "batch time k"] | None:
         return jax.vmap(self.pgm.state_probabilities)(inference.solution.stats)

@@ -19,6 +19,7 @@ from svae.expfam import (
     Dirichlet,
     GaussianTerms,
     MatrixNormalInverseWishart,
+    MNIWParameters,
     NormalInverseWishart,
     Product,
     Terms,
@@ -51,7 +52,8 @@ class SLDS(GraphicalModel):
     """A switching linear dynamical system with unknown parameters.
 
     `stay` and `move` are the prior's pseudo-counts for keeping and for changing the state, `innovation`
-    is its idea of the variance of a step (the latent dimension, if None).
+    is its idea of the variance of a step (the latent dimension, if None). `dynamics` are the standard
+    parameters of one MNIW, as nested tuples, that is every state's prior in place of the weak one.
     """
 
     num_states: int = eqx.field(static=True)
@@ -60,6 +62,7 @@ class SLDS(GraphicalModel):
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
     innovation: float | None = eqx.field(default=None, static=True)
+    dynamics: tuple | None = eqx.field(default=None, static=True)
     num_particles: int = eqx.field(default=300, static=True)  # of completions
 
     @property
@@ -69,13 +72,14 @@ class SLDS(GraphicalModel):
         return Product(SLDSGlobals(*families))
 
     def prior(self) -> SLDSGlobals:
-        """Weak dynamics centred on slow decay; states that last."""
-        mean = jnp.broadcast_to(
-            priors.dynamics_mean(self.latent_dim), (self.num_states, self.latent_dim, self.latent_dim + 1)
-        )
+        """Weak dynamics centred on slow decay, or those given; states that last."""
+        if self.dynamics is None:
+            one = priors.mniw(priors.dynamics_mean(self.latent_dim), innovation=self.innovation)
+        else:
+            one = MNIWParameters(*map(jnp.asarray, self.dynamics))
         standard = SLDSGlobals(
             priors.niw(jnp.zeros(self.latent_dim)),
-            priors.mniw(mean, innovation=self.innovation),
+            jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_states, *x.shape)), one),
             priors.flat(self.num_states, 0.1),
             priors.sticky_rows(self.num_states, self.stay, self.move),
         )

@@ -1,6 +1,7 @@
 """Models as settings describe them."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -35,11 +36,12 @@ RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
 
 class GraphPrior(NamedTuple):
-    """What the graphical model takes from the data: the variance of a step, persistence, states in use."""
+    """What the graphical model takes from the data: scales and dynamics of a step, durations, states used."""
 
     innovation: float | None = None
     stay: float = STAY
     num_states: int | None = None  # those of the settings, if None
+    dynamics: Sequence | None = None  # nested; see `SLDS`
 
 
 def likelihood_for(config: Config, num_features: int) -> Likelihood:
@@ -95,7 +97,13 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
         return LDS(settings.latent_dim, form, prior.innovation)
     states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
-    return SLDS(states, settings.latent_dim, form, prior.stay, move, prior.innovation)
+    dynamics = None if prior.dynamics is None else _hashable(prior.dynamics)
+    return SLDS(states, settings.latent_dim, form, prior.stay, move, prior.innovation, dynamics)
+
+
+def _hashable(nested: Any) -> Any:
+    """Lists, as files have them, as tuples."""
+    return tuple(map(_hashable, nested)) if isinstance(nested, list | tuple) else nested
 
 
 def untrained_model(config: Config, num_features: int, prior: GraphPrior) -> Model:

@@ -55,6 +55,22 @@ def innovation_of(series: Series) -> float:
     return float(np.nanmean(np.nanvar(steps, axis=0)))
 
 
+def shared_dynamics(pgm: SLDS, series: Series, frames: float) -> tuple | None:
+    """The prior of a state's dynamics after `frames` frames' worth of what all of them show together.
+
+    Nested tuples, for `SLDS`; None if there is no step to learn from.
+    """
+    steps = np.concatenate([np.hstack([z[1:], z[:-1], np.ones((len(z) - 1, 1))]) for z in series])
+    steps = steps[np.isfinite(steps).all(axis=1)]
+    if len(steps) == 0:
+        return None
+    n = pgm.latent_dim
+    flat = arhmm.outer_features(steps[:, :n], steps[:, n:]).sum(axis=0)
+    share = min(frames / len(steps), 1.0)
+    shown = arhmm.posterior(regression_prior(pgm), _times(arhmm.stats_from_flat(flat, n, n + 1), share))
+    return tuple(x.tolist() for x in shown)
+
+
 def fit_dynamics(
     pgm: SLDS | LDS,
     series: Series,

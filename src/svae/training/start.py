@@ -23,6 +23,7 @@ from svae.training.initialise import (
     innovation_of,
     parameters_from_arhmm,
     regression_prior,
+    shared_dynamics,
     standard_prior,
     transition_prior,
 )
@@ -84,6 +85,10 @@ def find_start(
         laps, births=settings.births, restarts=restarts, most_states=config.model.num_states
     )
     assert isinstance(graph, SLDS | LDS)
+    if isinstance(graph, SLDS) and settings.shared > 0:
+        prior = prior._replace(dynamics=shared_dynamics(graph, series, settings.shared))
+        graph = graph_for(config, prior)
+        assert isinstance(graph, SLDS)
     if isinstance(graph, SLDS) and config.model.typical_duration is not None:
         frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
         weak = arhmm.Prior(regression_prior(graph), arhmm.StickyPrior(concentration=LEAVING))
