@@ -246,6 +246,14 @@ def test_a_sweep_over_two_blocks_is_worth_two_terms_of_the_series(steps):
     tree_close(second, series(2 * steps - 1)[1], rtol=1e-12)
 
 
+def test_capped_sweeps_have_at_least_the_terms_of_the_capped_series():
+    system, a, c, *_ = explicit_system((3, 4), 0.05)
+    for sweeps, steps in (1, 1), (2, 2), (9, 5), (10, 6):
+        capped = solve(GaussSeidel(fallback=False), system._replace(sweeps=jnp.asarray(sweeps)), a, c)
+        tree_close(capped, solve(GaussSeidel(steps=steps, fallback=False), system, a, c), rtol=1e-12)
+        assert 2 * steps - 1 >= sweeps  # see the test above
+
+
 def test_sweeps_converge_at_any_optimum_where_the_series_need_not():
     # With H = I and -0.9 off the diagonal of M, I - M has the eigenvalues 0.1 and 2.8, and HM has -1.8
     M = -0.9 * (np.ones((3, 3)) - np.eye(3))

@@ -11,15 +11,16 @@ $$ y = (I - H M)^{-1} (H c + a). $$
 |---|---|
 | `NoSolve()` | $Hc + a$ |
 | `GaussSeidel(steps=J, fallback=False)` | J sweeps over the blocks, each with the latest of the others |
-| `GaussSeidel(fallback=False)` | the same with J = number of sweeps taken: *capped* |
+| `GaussSeidel(fallback=False)` | the same with J half the number of sweeps taken, and one more: *capped* |
 | `GaussSeidel()` | capped, and `NoSolve` for a sequence that has not converged or where the sweeps diverge |
-| `Richardson(...)` | the same three ways, all blocks at once: J terms more of $\sum_j (HM)^j (Hc + a)$ |
+| `Richardson(...)` | all blocks at once: J terms more of $\sum_j (HM)^j (Hc + a)$; *capped*: J sweeps |
 | `ConjugateGradients()` | $a + w$ with $(H^{-1} - M)\, w = c + M a$, preconditioned by $H$ |
 | `Unrolled()` | backpropagation through the sweeps themselves (memory grows with their number) |
 
 $H^{-1} - M$ is the Hessian of the negative surrogate objective, so positive definite at an optimum. There
 Gauss-Seidel sweeps always converge. With two blocks one of them, which costs one $H$ and one $M$, is worth
-two terms of the series; with three or more the series may diverge (`step=0.5` does not). Conjugate
+two terms of the series, so that half of the sweeps have as many terms as the series of the paper, which is
+capped at the number of sweeps; with three or more the series may diverge (`step=0.5` does not). Conjugate
 gradients need fewer steps still where convergence is slow. Negative curvature means that the point is no
 optimum, and `NoSolve` takes over for that sequence.
 """
@@ -112,7 +113,7 @@ class Richardson(ImplicitAdjoint):
 class GaussSeidel(ImplicitAdjoint):
     """Sweeps over the blocks, as in inference: one H and one M each."""
 
-    steps: int | None = eqx.field(default=None, static=True)  # None: as many as there were in inference
+    steps: int | None = eqx.field(default=None, static=True)  # None: one for two of inference, and one more
     fallback: bool = eqx.field(default=True, static=True)
 
     def __check_init__(self):
@@ -126,7 +127,7 @@ class GaussSeidel(ImplicitAdjoint):
         the sweep before it did. So these changes are all that is carried along, and the first block, which
         may be large, is added up at the end.
         """
-        steps = system.sweeps if self.steps is None else self.steps
+        steps = system.sweeps // 2 + 1 if self.steps is None else self.steps
         first, *others = system.propagation
 
         def sweep(y: Blocks, a: Blocks, c: Blocks) -> Blocks:
