@@ -9,11 +9,11 @@ import pytest
 
 from helpers import astype, random_gaussian_chain, random_spd, relative_error, tree_close
 from svae import linalg
-from svae.chains import Form, GaussianChain
+from svae.chains import BATCH, Form, GaussianChain, gaussian
 from svae.chains.gaussian_algorithms import in_chunks
 from svae.chains.gaussian_parallel import Way
 from svae.expfam import linearize
-from svae.kernels import factor, tiles
+from svae.kernels import ends, factor, tiles
 from svae.kernels.scan import Loop, Read, kernel_scan, plain_scan
 from svae.meanfield import CoordinateAscent, GaussSeidel
 from svae.pgm import SLDS
@@ -107,6 +107,42 @@ def test_derivatives_of_loops(reverse, lead):
     tree_close(gradient(kernel_scan, values, scales), gradient(plain_scan, values, scales), rtol=1e-10)
 
 
+# Loops from both ends
+
+
+def weighted_sum(la, matrix, state, inputs):
+    value, weight = inputs
+    state = la.where(weight > 0, la.vecmat(state, matrix), jnp.ones_like(state)) + value
+    return state, (state, la.inner(state, value))
+
+
+def run_both_ways(loops, matrices, inputs, axes):
+    begin = lambda la, vector: vector
+    each = lambda matrices, inputs: loops(begin, weighted_sum, matrices, inputs)
+    return jax.jit(jax.vmap(each, axes))(matrices, inputs)
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])  # with rows of 16 the second program repeats some of the first
+@pytest.mark.parametrize("own_matrices", [False, True])
+def test_loops_from_both_ends(key, count, own_matrices, monkeypatch):
+    monkeypatch.setattr(ends, "MANY", 16)
+    keys, size, length = jax.random.split(key, 4), 16, 5
+    matrices = 0.3 * jax.random.normal(keys[0], (*((count,) if own_matrices else ()), 2, size, size))
+    values = jax.random.normal(keys[1], (count, 1, length, size))  # the same in both directions
+    weights = (jax.random.uniform(keys[2], (count, 2, length)) > 0.3).astype(float)
+    axes = (0 if own_matrices else None, 0)
+    found = run_both_ways(ends.kernel, matrices, (values, weights), axes)
+    tree_close(found, run_both_ways(ends.plain, matrices, (values, weights), axes), rtol=1e-10)
+    # and by hand: the second sequence of the batch, from its end
+    b = count - 1
+    matrix, state = np.asarray(matrices[b, 1] if own_matrices else matrices[1]), np.zeros(size)
+    for t in reversed(range(length)):
+        carried = state @ matrix if weights[b, 1, t] > 0 else np.ones(size)
+        state = carried + np.asarray(values[b, 0, t])
+        np.testing.assert_allclose(found[1][0][b, 1, t], state, rtol=1e-10)
+    np.testing.assert_allclose(found[0][b, 1], state, rtol=1e-10)
+
+
 # Chains
 
 
@@ -150,6 +186,26 @@ def test_single_precision_against_double(key, noise):
     for actual, expected, limit in zip(single, double, (1e-4, 1e-3), strict=True):
         pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
         assert max(relative_error(a, b) for a, b in pairs) < limit
+
+
+def test_many_sequences_are_inferred_without_cutting_them(key, monkeypatch):
+    # the name of the batch's axis tells how many there are
+    natural = random_gaussian_chain(key, 40, 16)
+    change = random_gaussian_chain(jax.random.fold_in(key, 1), 40, 16)
+    family = GaussianChain(form=Form.KERNEL)
+
+    def everything(count):
+        batch = jax.tree.map(lambda x: jnp.stack([x] * count), (natural, change))
+        infer = jax.vmap(
+            lambda natural, change: _moments_and_change(family, natural, change), axis_name=BATCH
+        )
+        cuts = str(jax.make_jaxpr(infer)(*batch)).count("pallas_call")
+        return cuts, jax.tree.map(lambda x: x[-1], jax.jit(infer)(*batch))
+
+    monkeypatch.setattr(gaussian, "FULL", 2)
+    (cut, one), (uncut, two) = everything(1), everything(2)
+    assert uncut < cut
+    tree_close(one, two, rtol=1e-9, atol=1e-9)
 
 
 def _moments_and_change(family, natural, change):

@@ -185,7 +185,8 @@ def test_unconverged_sequences_get_no_solve(adjoint):
     tree_close(thresholded, light_gradient(model, case, short, NoSolve()))
     capped = light_gradient(model, case, short, adjoint(fallback=False))
     assert relative_error(capped, thresholded) > 1e-4
-    tree_close(capped, light_gradient(model, case, short, adjoint(steps=2, fallback=False)))
+    steps = {Richardson: 2, GaussSeidel: 1}[adjoint]
+    tree_close(capped, light_gradient(model, case, short, adjoint(steps=steps, fallback=False)))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -242,16 +243,16 @@ def test_a_sweep_over_two_blocks_is_worth_two_terms_of_the_series(steps):
     system, a, c, *_ = explicit_system((3, 4), 0.05)
     first, second = solve(GaussSeidel(steps=steps, fallback=False), system, a, c)
     series = lambda terms: solve(Richardson(steps=terms, fallback=False), system, a, c)
-    tree_close(first, series(2 * steps)[0], rtol=1e-12)
-    tree_close(second, series(2 * steps - 1)[1], rtol=1e-12)
+    tree_close(first, series(2 * steps + 1)[0], rtol=1e-12)
+    tree_close(second, series(2 * steps)[1], rtol=1e-12)
 
 
 def test_capped_sweeps_have_at_least_the_terms_of_the_capped_series():
     system, a, c, *_ = explicit_system((3, 4), 0.05)
-    for sweeps, steps in (1, 1), (2, 2), (9, 5), (10, 6):
+    for sweeps, steps in (1, 1), (2, 1), (9, 5), (10, 5):
         capped = solve(GaussSeidel(fallback=False), system._replace(sweeps=jnp.asarray(sweeps)), a, c)
         tree_close(capped, solve(GaussSeidel(steps=steps, fallback=False), system, a, c), rtol=1e-12)
-        assert 2 * steps - 1 >= sweeps  # see the test above
+        assert 2 * steps >= sweeps  # see the test above
 
 
 def test_sweeps_converge_at_any_optimum_where_the_series_need_not():

@@ -29,8 +29,8 @@ from svae.chains.discrete_potentials import FORBIDDEN, Potentials, in_range
 from svae.chains.forms import Form
 from svae.chains.padding import Length, choose, valid_steps, zero_padding
 from svae.expfam.family import ExponentialFamily
-from svae.kernels import tiles
-from svae.kernels.scan import Scan, kernel_scan, plain_scan
+from svae.kernels import ends, tiles
+from svae.kernels.ends import FromBothEnds
 
 LARGEST = 128  # number of states whose transitions a kernel can hold
 
@@ -87,13 +87,13 @@ class DiscreteChain(ExponentialFamily):
         """Whether `svae.chains.discrete_scaled` is for these potentials, where they are in its range."""
         return natural.transition.ndim == 2 and self.form != Form.PARALLEL
 
-    def _scan(self, num_states: int) -> Scan:
-        return kernel_scan if self.form == Form.KERNEL and num_states <= LARGEST else plain_scan
+    def _loops(self, num_states: int) -> FromBothEnds:
+        return ends.kernel if self.form == Form.KERNEL and num_states <= LARGEST else ends.plain
 
     def _widen(self, node: Array, transition: Array, value: float) -> tuple[Array, Array]:
         """As many states as kernels want, the further ones with the node potential `value`."""
         size = node.shape[1]
-        if self._scan(size) is plain_scan:
+        if self._loops(size) is ends.plain:
             return node, transition
         more = (0, tiles.side(size) - size)
         return jnp.pad(node, [(0, 0), more], constant_values=value), jnp.pad(transition, [more, more])
@@ -104,7 +104,7 @@ class DiscreteChain(ExponentialFamily):
         node, transition, linked = potentials
         size = node.shape[1]
         wide = Potentials(*self._widen(node, transition, FORBIDDEN), linked)
-        log_partition, node, transition, factors = discrete_scaled.marginals(self._scan(size), wide)
+        log_partition, node, transition, factors = discrete_scaled.marginals(self._loops(size), wide)
         return log_partition, node[:, :size], transition[:size, :size], factors
 
     def _scaled_change(
@@ -112,7 +112,7 @@ class DiscreteChain(ExponentialFamily):
     ) -> tuple[Array, Array]:
         size = node.shape[1]
         wide = self._widen(node, transition, 0.0)
-        node, transition = discrete_scaled.change(self._scan(size), factors, *wide)
+        node, transition = discrete_scaled.change(self._loops(size), factors, *wide)
         return node[:, :size], transition[:size, :size]
 
     def sample(self, key: PRNGKeyArray, natural: DiscreteChainTerms) -> Int[Array, "time"]:

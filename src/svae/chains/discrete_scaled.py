@@ -16,24 +16,22 @@ likewise from the right: again one recursion, linear now, in both directions. Th
 range of `svae.chains.discrete_potentials.in_range`.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from svae.chains.discrete_potentials import Potentials
 from svae.chains.padding import zero_padding
-from svae.kernels.scan import Loop, Read, Scan
+from svae.kernels.ends import FromBothEnds
 from svae.linalg import PRECISION, matmul, transpose
 
 
 class Messages(NamedTuple):
-    """What comes from one side: `before` and `after` a step's own potential; `after` sums to one."""
+    """From the left and from the right, `before` and `after` a step's own potential; `after` sums to one."""
 
-    before: Float[Array, "time k"]
-    after: Float[Array, "time k"]
+    before: Float[Array, "2 time k"]
+    after: Float[Array, "2 time k"]
 
 
 class Factors(NamedTuple):
@@ -41,23 +39,13 @@ class Factors(NamedTuple):
 
     matrix: Float[Array, "k k"]
     linked: Bool[Array, "time_minus_1"]
-    left: Messages
-    right: Messages
+    messages: Messages
     node: Float[Array, "time k"]
     transition: Float[Array, "k k"]
 
 
-def _both_ways(left: Array, right: Array) -> Array:
-    """In the order in which each direction meets them."""
-    return jnp.stack([left, jnp.flip(right, axis=0)])
-
-
-def _from_both(stacked: Array) -> tuple[Array, Array]:
-    return stacked[0], jnp.flip(stacked[1], axis=0)
-
-
 def marginals(
-    scan: Scan, potentials: Potentials
+    loops: FromBothEnds, potentials: Potentials
 ) -> tuple[Float[Array, ""], Float[Array, "time k"], Float[Array, "k k"], Factors]:
     """Log-partition, marginals, pair marginals summed over time, and what `change` needs."""
     node, transition, linked = potentials
@@ -65,52 +53,44 @@ def marginals(
     column = jnp.max(transition, axis=0, keepdims=True)
     matrix = jnp.exp(transition - column)
     node = node.at[1:].add(jnp.where(linked[:, None], column, 0))
-    level = jnp.max(node, axis=1, keepdims=True)
-    own = jnp.exp(node - level)
-
-    pair = jnp.stack([matrix, matrix.T])
-    before, after, scale = jax.vmap(partial(_filter, scan))(
-        _both_ways(own, own), pair, _both_ways(linked, linked)
-    )
-    log_partition = jnp.sum(level) + jnp.sum(jnp.log(scale[0]))
-    befores, afters = _from_both(before), _from_both(after)
-    left, right = Messages(befores[0], afters[0]), Messages(befores[1], afters[1])
-
-    product = left.after * right.before
+    inputs = node[None], _links(linked, node.dtype)
+    (_, total), messages = loops(_begin_filter, _filter, jnp.stack([matrix, matrix.T]), inputs)
+    messages = Messages(*messages)
+    product = messages.after[0] * messages.before[1]
     marginal = product / jnp.sum(product, axis=1, keepdims=True)
-    start, end = _pair_messages(left, right, linked)
+    start, end = _pair_messages(messages, linked)
     pairs = matrix * jnp.matmul(transpose(start), end, precision=PRECISION)
-    return log_partition, marginal, pairs, Factors(matrix, linked, left, right, marginal, pairs)
+    return total[0], marginal, pairs, Factors(matrix, linked, messages, marginal, pairs)
 
 
-def _pair_messages(left: Messages, right: Messages, linked: Array) -> tuple[Array, Array]:
+def _pair_messages(messages: Messages, linked: Array) -> tuple[Array, Array]:
     """Vectors s_t, e_t with pairs xi_t[i, j] = s_t[i] P[i, j] e_t[j]; zero where there is no link."""
-    end = right.after[1:]
-    total = jnp.sum(left.before[1:] * end, axis=1, keepdims=True)
-    return zero_padding(linked, left.after[:-1] / total), end
+    end = messages.after[1, 1:]
+    total = jnp.sum(messages.before[0, 1:] * end, axis=1, keepdims=True)
+    return zero_padding(linked, messages.after[0, :-1] / total), end
 
 
 def change(
-    scan: Scan, factors: Factors, node: Float[Array, "time k"], transition: Float[Array, "k k"]
+    loops: FromBothEnds, factors: Factors, node: Float[Array, "time k"], transition: Float[Array, "k k"]
 ) -> tuple[Float[Array, "time k"], Float[Array, "k k"]]:
     """How the marginals and the summed pairs answer a change of the potentials."""
-    matrix, linked, left, right, marginal, pairs = factors
+    matrix, linked, messages, marginal, pairs = factors
+    before, after = messages
     moved = matrix * transition
-    from_left = zero_padding(linked, matmul(left.after[:-1], moved) / left.before[1:])
-    from_right = zero_padding(linked, matmul(right.after[1:], moved.T) / right.before[:-1])
-    source = _both_ways(node.at[1:].add(from_left), node.at[:-1].add(from_right))
-    weight = _both_ways(left.after, right.after)
-    gain = _both_ways(
-        zero_padding(_after(linked), 1 / left.before), zero_padding(_before(linked), 1 / right.before)
+    # (a_t (P dE)) from the left, ((P dE) w_{t+1}) from the right, at the step that they reach
+    shifted = jnp.stack(
+        [
+            jnp.pad(matmul(after[0, :-1], moved), [(1, 0), (0, 0)]),
+            jnp.pad(matmul(after[1, 1:], moved.T), [(0, 1), (0, 0)]),
+        ]
     )
-    log_left, log_right = _from_both(
-        jax.vmap(partial(_respond, scan))(source, weight, gain, jnp.stack([matrix, matrix.T]))
-    )
+    inputs = node[None], shifted, before, after, _links(linked, node.dtype)
+    _, (log_left, log_right) = loops(_begin_respond, _respond, jnp.stack([matrix, matrix.T]), inputs)
 
     both = log_left + log_right - node
     marginal_change = marginal * (both - _mean(marginal, both))
     # d xi_t = xi_t (d log a_t[i] + dE[i, j] + d log w_{t+1}[j] - their mean)
-    start, end = _pair_messages(left, right, linked)
+    start, end = _pair_messages(messages, linked)
     level = _mean(marginal[:-1], log_left[:-1]) + _mean(marginal[1:], log_right[1:])
     level = level + _mean(start, matmul(end, moved.T))
     starts = jnp.concatenate([start * (log_left[:-1] - level), start])
@@ -119,60 +99,41 @@ def change(
     return marginal_change, pairs_change
 
 
-def _filter(
-    scan: Scan, own: Float[Array, "time k"], matrix: Float[Array, "k k"], linked: Bool[Array, "time_minus_1"]
-) -> tuple[Float[Array, "time k"], Float[Array, "time k"], Float[Array, "time"]]:
-    """p_{t+1} = a_t P, or one where there is no link; a_t = b_t p_t / c_t; returns p, a and c."""
-    begin = lambda la, matrix: jnp.zeros_like(matrix, shape=matrix.shape[:-1])
-
-    def step(la, matrix, message, node):
-        own, linked = node
-        before = la.where(linked > 0, la.vecmat(message, matrix), jnp.ones_like(own))
-        scale = la.inner(before, own)
-        after = before * own / scale[..., None]
-        return after, (before, after, scale)
-
-    time = own.shape[0]
-    nodes = Read(own, time), Read(_after(linked).astype(own.dtype), time)
-    return scan(Loop(begin, step, _nothing_more), 1, time, Read(matrix[None], 1), nodes)[1]
+# Both loops take rows of vectors, or a vector
 
 
-def _respond(
-    scan: Scan,
-    source: Float[Array, "time k"],
-    weight: Float[Array, "time k"],
-    gain: Float[Array, "time k"],
-    matrix: Float[Array, "k k"],
-) -> Float[Array, "time k"]:
-    """x_{t+1} = source_{t+1} + gain_{t+1} ((weight_t (x_t - mean)) P): only differences count."""
-
-    def begin(la, matrix):
-        return (jnp.zeros_like(matrix, shape=matrix.shape[:-1]),) * 2
-
-    def step(la, matrix, state, node):
-        (message, weight), (source, gain, own) = state, node
-        centred = message - la.inner(weight, message)[..., None]
-        message = source + gain * la.vecmat(weight * centred, matrix)
-        return (message, own), message
-
-    time = source.shape[0]
-    nodes = Read(source, time), Read(gain, time), Read(weight, time)
-    return scan(Loop(begin, step, _nothing_more), 1, time, Read(matrix[None], 1), nodes)[1]
+def _begin_filter(la, vector: Array) -> tuple[Array, Array]:
+    return vector, jnp.zeros_like(vector, shape=vector.shape[:-1])
 
 
-def _nothing_more(la, matrix: Array, state: Any) -> tuple[tuple, None]:
-    return (), None
+def _filter(la, matrix: Array, state: tuple, inputs: tuple) -> tuple[tuple, tuple[Array, Array]]:
+    """p_{t+1} = a_t P, or one where there is no link; a_t = b_t p_t / c_t, with sum of logarithms of c_t."""
+    (message, total), (node, linked) = state, inputs
+    level = jnp.max(node, axis=-1)
+    own = jnp.exp(node - level[..., None])
+    before = la.where(linked > 0, la.vecmat(message, matrix), jnp.ones_like(own))
+    scale = la.inner(before, own)
+    after = before * own / scale[..., None]
+    return (after, total + level + jnp.log(scale)), (before, after)
+
+
+def _begin_respond(la, vector: Array) -> tuple[Array, Array]:
+    return vector, vector
+
+
+def _respond(la, matrix: Array, state: tuple, inputs: tuple) -> tuple[tuple, Array]:
+    """x_{t+1} = n_{t+1} + ((a_t (x_t - mean)) P + s_{t+1}) / p_{t+1}: only differences count."""
+    (message, weight), (node, shifted, before, after, linked) = state, inputs
+    centred = message - la.inner(weight, message)[..., None]
+    carried = (la.vecmat(weight * centred, matrix) + shifted) / before
+    message = node + la.where(linked > 0, carried, jnp.zeros_like(carried))
+    return (message, after), message
+
+
+def _links(linked: Bool[Array, "time_minus_1"], dtype: Any) -> Float[Array, "2 time"]:
+    """Whether each step has a link from the side that a message comes from."""
+    return jnp.stack([jnp.pad(linked, (1, 0)), jnp.pad(linked, (0, 1))]).astype(dtype)
 
 
 def _mean(weight: Array, x: Array) -> Float[Array, "time 1"]:
     return jnp.sum(weight * x, axis=1, keepdims=True)
-
-
-def _after(linked: Array) -> Bool[Array, "time"]:
-    """Steps with a link from the left."""
-    return jnp.concatenate([jnp.zeros_like(linked, shape=1), linked])
-
-
-def _before(linked: Array) -> Bool[Array, "time"]:
-    """Steps with a link to the right."""
-    return jnp.concatenate([linked, jnp.zeros_like(linked, shape=1)])

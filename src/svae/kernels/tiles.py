@@ -105,17 +105,30 @@ def inverse_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     rows, columns = _rows_and_columns(a)
 
     # [A | I] -> [D L' | L^-1] in place, as in `svae.linalg`; rows are scaled by 1 / sqrt(pivot) as they are
-    # done. Nothing here is a vector for longer than it takes to spread it over the tile again: compilers
-    # would move it through memory.
-    def eliminate(j, work):
-        row = jnp.sum(jnp.where(rows == j, work, 0), axis=0)[None, :]
-        column = jnp.sum(jnp.where(columns == j, work, 0), axis=1)[:, None]
-        scale = lax.rsqrt(jnp.sum(jnp.where((rows == j) & (columns == j), work, 0)))
-        row = jnp.where(columns == j, scale, row * scale)
-        below = jnp.where(columns == j, 0, work) - (column * scale) * row
-        return jnp.where(rows > j, below, jnp.where(rows == j, row, work))
+    # done. Two at a time, because what takes long is to get rows and columns out of a tile, one after the
+    # other or both at once. Nothing here is a vector for longer than it takes to spread it over the tile
+    # again: compilers would move it through memory.
+    def eliminate(i, work):
+        j, k = 2 * i, 2 * i + 1
+        row = lambda j: jnp.sum(jnp.where(rows == j, work, 0), axis=0)[None, :]
+        column = lambda j: jnp.sum(jnp.where(columns == j, work, 0), axis=1)[:, None]
+        entry = lambda j, k: jnp.sum(jnp.where((rows == j) & (columns == k), work, 0))
+        first_row, second_row, first_column, second_column = row(j), row(k), column(j), column(k)
+        first_pivot, between, second_pivot = entry(j, j), entry(k, j), entry(k, k)
+        scale = lax.rsqrt(first_pivot)
+        share = between * scale
+        first_row = jnp.where(columns == j, scale, first_row * scale)
+        first_column = first_column * scale
+        next_scale = lax.rsqrt(second_pivot - share * share)
+        second_row = jnp.where(columns == j, 0, second_row) - share * first_row
+        second_row = jnp.where(columns == k, next_scale, second_row * next_scale)
+        second_column = (second_column - first_column * share) * next_scale
+        cleared = jnp.where((columns == j) | (columns == k), 0, work)
+        below = cleared - first_column * first_row - second_column * second_row
+        done = jnp.where(rows == j, first_row, jnp.where(rows == k, second_row, work))
+        return jnp.where(rows > k, below, done)
 
-    work = lax.fori_loop(0, a.shape[0], eliminate, a)
+    work = lax.fori_loop(0, a.shape[0] // 2, eliminate, a)
     factor = jnp.where(columns <= rows, work, 0)
     # rsqrt of anything but a positive number is NaN or infinite; one such entry spoils them all
     return factor + jnp.sum(factor * 0)

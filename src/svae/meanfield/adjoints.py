@@ -11,7 +11,7 @@ $$ y = (I - H M)^{-1} (H c + a). $$
 |---|---|
 | `NoSolve()` | $Hc + a$ |
 | `GaussSeidel(steps=J, fallback=False)` | J sweeps over the blocks, each with the latest of the others |
-| `GaussSeidel(fallback=False)` | the same with J half the number of sweeps taken, and one more: *capped* |
+| `GaussSeidel(fallback=False)` | the same with J half the number of sweeps taken: *capped* |
 | `GaussSeidel()` | capped, and `NoSolve` for a sequence that has not converged or where the sweeps diverge |
 | `Richardson(...)` | all blocks at once: J terms more of $\sum_j (HM)^j (Hc + a)$; *capped*: J sweeps |
 | `ConjugateGradients()` | $a + w$ with $(H^{-1} - M)\, w = c + M a$, preconditioned by $H$ |
@@ -44,7 +44,7 @@ class LinearSystem(NamedTuple):
 
     propagation: tuple[Callable[[Terms], Terms], ...]  # H, a map for each block
     coupling: Callable[[Blocks, int], Terms]  # one block of M y; that of y itself does not matter
-    sweeps: Int[Array, ""]
+    sweeps: Int[Array, ""] | int
     converged: Bool[Array, ""]
 
     def propagate(self, v: Blocks) -> Blocks:
@@ -113,7 +113,7 @@ class Richardson(ImplicitAdjoint):
 class GaussSeidel(ImplicitAdjoint):
     """Sweeps over the blocks, as in inference: one H and one M each."""
 
-    steps: int | None = eqx.field(default=None, static=True)  # None: one for two of inference, and one more
+    steps: int | None = eqx.field(default=None, static=True)  # None: one for two sweeps of inference
     fallback: bool = eqx.field(default=True, static=True)
 
     def __check_init__(self):
@@ -121,39 +121,42 @@ class GaussSeidel(ImplicitAdjoint):
             raise ValueError(f"steps must be at least 1, got {self.steps}; none at all is NoSolve()")
 
     def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
-        """y_m <- a_m + H_m (c_m + sum_n M_mn y_n), for each block m in turn.
+        """y_m <- a_m + H_m (c_m + sum_n M_mn y_n), for each block m in turn, from what they have alone.
 
         The first block is a function of the others, and a sweep changes them by a linear function of what
         the sweep before it did. So these changes are all that is carried along, and the first block, which
         may be large, is added up at the end.
         """
-        steps = system.sweeps // 2 + 1 if self.steps is None else self.steps
+        steps = (system.sweeps + 1) // 2 if self.steps is None else self.steps
         first, *others = system.propagation
 
-        def sweep(y: Blocks, a: Blocks, c: Blocks) -> Blocks:
+        def sweep(y: Blocks, before: Blocks) -> Blocks:
+            """The changes of all blocks but the first; those done with count from then on."""
+            changes: Blocks = ()
             for m, jacobian in enumerate(others, start=1):
-                y = (*y[:m], add(a[m], jacobian(add(c[m], system.coupling(y, m)))), *y[m + 1 :])
-            return y[1:]
+                changes = (*changes, jacobian(system.coupling(y, m)))
+                y = (*y[:m], add(before[m - 1], changes[-1]), *y[m + 1 :])
+            return changes
 
-        nothing = jax.tree.map(jnp.zeros_like, a)
-        from_others = lambda change: first(system.coupling((nothing[0], *change), 0))
+        alone = tuple(add(a[m], jacobian(c[m])) for m, jacobian in enumerate(others, start=1))
+        nothing, no_change = (jax.tree.map(jnp.zeros_like, x) for x in (a[0], alone))
+        begin = add(a[0], first(add(c[0], system.coupling((nothing, *alone), 0))))
+        change = sweep((begin, *alone), alone)
+        from_others = lambda change: first(system.coupling((nothing, *change), 0))
 
         def more(i, carry):
-            y, change, _, first_size = carry
-            change = sweep((from_others(change), *change), nothing, nothing)
+            total, change, _, first_size = carry
+            change = sweep((from_others(change), *change), no_change)
             size = inner(change, change)
-            return add(y, change), change, size, jnp.where(i == 1, size, first_size)
+            return add(total, change), change, size, jnp.where(i == 1, size, first_size)
 
-        alone = add(a[0], first(c[0]))
-        change = sweep((alone, *nothing[1:]), a, c)
         unset = jnp.zeros_like(inner(change, change))
-        y, _, last, first_size = lax.fori_loop(1, steps, more, (change, change, unset, unset + jnp.inf))
-        y = (add(alone, from_others(y)), *y)
+        total, _, last, first_size = lax.fori_loop(1, steps, more, (change, change, unset, unset + jnp.inf))
+        y = (add(begin, from_others(total)), *add(alone, total))
         if not self.fallback:
             return y
         sound = system.converged & ~(last > first_size) & jnp.isfinite(last)
-        rest = tuple(add(a[m], jacobian(c[m])) for m, jacobian in enumerate(others, start=1))
-        return _where(sound, y, (alone, *rest))
+        return _where(sound, y, (add(a[0], first(c[0])), *alone))
 
 
 class ConjugateGradients(ImplicitAdjoint):

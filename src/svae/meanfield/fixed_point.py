@@ -15,6 +15,7 @@ from svae.meanfield.solver import (
     ascend,
     ascend_unrolled,
     complete,
+    complete_linearly,
     infer_exactly,
 )
 
@@ -41,7 +42,7 @@ def fixed_point(
         return infer_exactly(problem, theta, potentials, start)
     if isinstance(adjoint, Unrolled):
         progress = ascend_unrolled(problem, theta, potentials, start, solver)
-        return complete(problem, theta, potentials, progress)[0]
+        return complete(problem, theta, potentials, progress)
     return _implicit((theta, potentials), problem, start, solver, adjoint)
 
 
@@ -49,7 +50,7 @@ def fixed_point(
 def _implicit(sources, problem: Problem, start: Blocks, solver: CoordinateAscent, adjoint: ImplicitAdjoint):
     theta, potentials = sources
     progress = ascend(problem, theta, potentials, start, solver)
-    return complete(problem, theta, potentials, progress)[0]
+    return complete(problem, theta, potentials, progress)
 
 
 @_implicit.def_fwd
@@ -57,35 +58,40 @@ def _forward(perturbed, sources, problem, start, solver, adjoint):
     del perturbed
     theta, potentials = sources
     progress = ascend(problem, theta, potentials, start, solver)
-    solution, (jacobian,) = complete(problem, theta, potentials, progress, linearize)
-    return solution, (solution, jacobian)
+    solution, jacobians = complete_linearly(problem, theta, potentials, progress)
+    return solution, (solution, jacobians)
 
 
 @_implicit.def_bwd
 def _backward(residuals, cotangents, perturbed, sources, problem, start, solver, adjoint):
-    del perturbed, start, solver
+    del perturbed, start
     theta, _ = sources
-    solution, jacobian = residuals
+    solution, jacobians = residuals
     natural_bar = zeros_for_none(solution.naturals, cotangents.naturals)
     stats_bar = zeros_for_none(solution.stats, cotangents.stats)
     log_partition_bar = zeros_for_none(solution.log_partitions, cotangents.log_partitions)
     natural_bar = tuple(map(add, natural_bar, solution.stats, log_partition_bar))
 
-    system = linear_system(problem, theta, solution, jacobian)
+    system = linear_system(problem, theta, solution, jacobians)
+    if solver.fixed:
+        system = system._replace(sweeps=solver.max_sweeps)
     y = adjoint.solve(system, natural_bar, stats_bar)
     along = lambda theta: jax.jvp(lambda stats: problem.energy(theta, stats), (solution.stats,), (y,))[1]
     return jax.grad(along)(theta), y
 
 
 def linear_system(
-    problem: Problem, theta: Terms, solution: Solution, first: Callable[[Terms], Terms] | None = None
+    problem: Problem,
+    theta: Terms,
+    solution: Solution,
+    jacobians: tuple[Callable[[Terms], Terms], ...] | None = None,
 ) -> LinearSystem:
-    """The adjoint's operators at a solution; `first` is the first block's Jacobian, if known."""
-    known = [] if first is None else [first]
-    rest = list(zip(solution.naturals, problem.blocks, strict=True))[len(known) :]
-    jacobians = known + [linearize(natural, family)[2] for natural, family in rest]
+    """The adjoint's operators at a solution; the blocks' Jacobians may be known."""
+    if jacobians is None:
+        each = zip(solution.naturals, problem.blocks, strict=True)
+        jacobians = tuple(linearize(natural, family)[2] for natural, family in each)
 
     def coupling(y: Blocks, block: int) -> Terms:
         return jax.jvp(lambda stats: message(problem, theta, stats, block), (solution.stats,), (y,))[1]
 
-    return LinearSystem(tuple(jacobians), coupling, solution.sweeps, solution.converged)
+    return LinearSystem(jacobians, coupling, solution.sweeps, solution.converged)

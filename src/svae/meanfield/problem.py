@@ -65,14 +65,22 @@ def message_to_first(problem: Problem, theta: Terms, potentials: Blocks, others:
 
 def sweep(problem: Problem, theta: Terms, potentials: Blocks, stats: Blocks) -> BlockPosterior:
     """Update each block once, in order, given the latest statistics of the others."""
-    naturals, log_partitions = [], []
+    return sweep_by(propagate, problem, theta, potentials, stats)[0]
+
+
+def sweep_by(
+    infer: Callable, problem: Problem, theta: Terms, potentials: Blocks, stats: Blocks
+) -> tuple[BlockPosterior, list[Any]]:
+    """The same, and for each block what else `infer` tells of it."""
+    naturals, log_partitions, more = [], [], []
     for m, family in enumerate(problem.blocks):
         natural = add(message(problem, theta, stats, m), potentials[m])
-        log_partition, own = propagate(natural, family)
+        log_partition, own, *rest = infer(natural, family)
         stats = (*stats[:m], own, *stats[m + 1 :])
         naturals.append(natural)
         log_partitions.append(log_partition)
-    return BlockPosterior(tuple(naturals), stats, tuple(log_partitions))
+        more.append(rest)
+    return BlockPosterior(tuple(naturals), stats, tuple(log_partitions)), more
 
 
 def local_kl(problem: Problem, theta: Terms, posterior: BlockPosterior) -> Float[Array, ""]:

@@ -1,7 +1,7 @@
 """Block coordinate ascent to a fixed point of the mean-field equations."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from svae.expfam import Terms, add, inner, propagate
+from svae.expfam import Terms, add, inner, linearize, propagate
 from svae.meanfield.problem import (
     BlockPosterior,
     Blocks,
@@ -17,6 +17,7 @@ from svae.meanfield.problem import (
     message_to_first,
     surrogate,
     sweep,
+    sweep_by,
     unread,
 )
 
@@ -32,6 +33,11 @@ class CoordinateAscent(eqx.Module):
 
     max_sweeps: int = eqx.field(default=10, static=True)
     tolerance: float = eqx.field(default=1e-3, static=True)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all sequences take all sweeps: nothing has a residual below a tolerance of zero."""
+        return self.tolerance == 0
 
     def __check_init__(self):
         if self.max_sweeps < 1:
@@ -75,11 +81,12 @@ def ascend(
     problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
 ) -> Progress:
     """Sweep until convergence or the cap. Under `vmap` each sequence stops by itself."""
-    return lax.while_loop(
-        lambda progress: (progress.sweeps < solver.max_sweeps) & ~progress.converged,
-        lambda progress: _next(problem, theta, potentials, solver, progress),
-        _begin(potentials, start),
-    )
+    advance = lambda progress: _next(problem, theta, potentials, solver, progress)
+    begin = _begin(potentials, start)
+    if solver.fixed:  # a GPU need not ask after each sweep
+        return lax.fori_loop(0, solver.max_sweeps, lambda _, progress: advance(progress), begin)
+    unfinished = lambda progress: (progress.sweeps < solver.max_sweeps) & ~progress.converged
+    return lax.while_loop(unfinished, advance, begin)
 
 
 def ascend_unrolled(
@@ -98,17 +105,23 @@ def ascend_unrolled(
     return lax.scan(step, _begin(potentials, start), None, length=solver.max_sweeps)[0]
 
 
-def complete(
-    problem: Problem, theta: Terms, potentials: Blocks, progress: Progress, infer: Callable = propagate
-) -> tuple[Solution, Any]:
-    """The posterior of all blocks, and whatever else `infer` tells of the first."""
+def complete(problem: Problem, theta: Terms, potentials: Blocks, progress: Progress) -> Solution:
+    """The posterior of all blocks."""
     natural = message_to_first(problem, theta, potentials, progress.before)
-    log_partition, stats, *rest = infer(natural, problem.blocks[0])
+    log_partition, stats = propagate(natural, problem.blocks[0])
     naturals, other_stats, log_partitions = progress.others
-    solution = Solution(
+    return Solution(
         (natural, *naturals), (stats, *other_stats), (log_partition, *log_partitions), *progress[2:]
     )
-    return solution, rest
+
+
+def complete_linearly(
+    problem: Problem, theta: Terms, potentials: Blocks, progress: Progress
+) -> tuple[Solution, tuple[Callable[[Terms], Terms], ...]]:
+    """The same, by doing the last sweep once more, and the Jacobian of each block."""
+    begin = (unread(potentials[0]), *progress.before)
+    posterior, jacobians = sweep_by(linearize, problem, theta, potentials, begin)
+    return Solution(*posterior, *progress[2:]), tuple(jacobian for (jacobian,) in jacobians)
 
 
 def infer_exactly(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:

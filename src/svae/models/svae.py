@@ -18,7 +18,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae.chains import BATCH
-from svae.expfam import UNBIASED, GradientRule, ParameterPosterior, Terms, parameter_posterior, prior_kl
+from svae.expfam import (
+    UNBIASED,
+    GaussianTerms,
+    GradientRule,
+    ParameterPosterior,
+    Terms,
+    parameter_posterior,
+    prior_kl,
+)
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, GaussSeidel
 from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
 from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
@@ -52,22 +60,30 @@ class SVAE(Model):
 
     def potentials(self, batch: Batch) -> Blocks:
         """Those that the batch has, or the encoder's; none at missing steps."""
-        if batch.potentials is not None:
-            potentials = jax.vmap(self.pgm.wrap)(batch.potentials)
-        else:
-            observed = jnp.any(batch.present, axis=-1)
-            potentials = jax.vmap(self.pgm.potentials)(*self.evidence(batch), observed)
-        if batch.allowed is None:
-            return potentials
-        return jax.vmap(self.pgm.restrict)(potentials, batch.allowed)
+        return jax.vmap(self._potentials_of_one)(*self._sources(batch))
+
+    def _sources(self, batch: Batch) -> tuple[Any, Float[Array, "batch time"], Any]:
+        """What potentials are made of: evidence or they themselves, what is observed, states allowed."""
+        given = self.evidence(batch) if batch.potentials is None else batch.potentials
+        return given, jnp.any(batch.present, axis=-1), batch.allowed
+
+    def _potentials_of_one(self, given: Any, observed: Array, allowed: Array | None) -> Blocks:
+        ready = isinstance(given, GaussianTerms)
+        potentials = (
+            self.pgm.wrap(given) if ready else self.pgm.potentials(given.linear, given.precision, observed)
+        )
+        return potentials if allowed is None else self.pgm.restrict(potentials, allowed)
 
     def infer(self, posterior: ParameterPosterior, batch: Batch, start: Blocks | None = None) -> Inference:
         """q(z) of every sequence, from where the potentials suggest or from given statistics."""
-        infer = lambda potentials, length, start: self.pgm.infer(
-            posterior, potentials, length=length, start=start, solver=self.solver, adjoint=self.adjoint
-        )
-        each = jax.vmap(infer, axis_name=BATCH)
-        return each(self.potentials(batch), batch.lengths, start)
+        settings: dict[str, Any] = {"solver": self.solver, "adjoint": self.adjoint}
+
+        # In here what all sequences share, such as potentials of transitions, stays shared
+        def infer(sources: tuple, length: Array, start: Blocks | None) -> Inference:
+            potentials = self._potentials_of_one(*sources)
+            return self.pgm.infer(posterior, potentials, length=length, start=start, **settings)
+
+        return jax.vmap(infer, axis_name=BATCH)(self._sources(batch), batch.lengths, start)
 
     def elbo(self, key: PRNGKeyArray, batch: Batch) -> Bound:
         """One draw of z from q(z)."""
