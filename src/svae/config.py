@@ -82,6 +82,9 @@ class ModelSettings(Section):
     precision_per_step: bool = Field(
         False, description="Whether the encoder gives a precision for each step."
     )
+    own_recognition: bool = Field(
+        False, description="Inference by dynamics that share nothing with the model's (SIN): lds and slds."
+    )
     form: Literal["sequential", "parallel", "kernel"] | None = Field(
         None, description="Algorithm of inference in time; None: the fastest on this machine."
     )
@@ -118,6 +121,9 @@ class JointSettings(Section):
     noise_rate: PositiveFloat = 2e-3
     graph_rate: PositiveFloat = 0.005
     gradient: Literal["unbiased", "biased", "plain"] = "unbiased"
+    adjoint: Literal["richardson", "conjugate-gradients", "no-solve", "unrolled"] = Field(
+        "richardson", description="How gradients pass through inference."
+    )
     max_sweeps: PositiveInt = 10
     tolerance: float = Field(1e-3, ge=0, description="Nats between sweeps at which inference has converged.")
     patience: PositiveInt | None = Field(

@@ -154,7 +154,19 @@ class GraphicalModel(eqx.Module):
         self, key: PRNGKeyArray, parameters: Any, potentials: Blocks, count: int, length: Length
     ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
         """The same with known parameters. This is exact for models of one block; others should do better."""
-        solution = self.infer(fixed_parameters(self.family, parameters), potentials, length=length).solution
+        return self.draw(key, fixed_parameters(self.family, parameters), potentials, count, length)
+
+    def draw(
+        self,
+        key: PRNGKeyArray,
+        posterior: ParameterPosterior,
+        potentials: Blocks,
+        count: int,
+        length: Length,
+        solver: CoordinateAscent | None = None,
+    ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
+        """From q(z), with the states of each step."""
+        solution = self.infer(posterior, potentials, length=length, solver=solver).solution
         draw = lambda key: self.sample(key, solution, length)
         latents, *states = jax.vmap(draw)(jax.random.split(key, count))
         return latents, self.frame_states(states[0]) if states else None

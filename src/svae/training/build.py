@@ -11,8 +11,8 @@ from svae.config import Config
 from svae.data import DataError, Recordings
 from svae.durations import frames_from_duration
 from svae.expfam import BIASED, PLAIN, UNBIASED
-from svae.meanfield import CoordinateAscent
-from svae.models import SVAE, Model, make_svae
+from svae.meanfield import ConjugateGradients, CoordinateAscent, NoSolve, Richardson, Unrolled
+from svae.models import SVAE, Model, Recognition, make_recognition, make_svae
 from svae.networks import (
     MLP,
     Bernoulli,
@@ -31,6 +31,12 @@ from svae.training.baselines import untrained_baseline
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
 LEAST_MOVE = 0.03  # and for each change at least: fewer would forbid what was never seen
 STAY = 50.0  # pseudo-counts for staying, where no duration is asked for
+ADJOINTS = {
+    "richardson": Richardson(),
+    "conjugate-gradients": ConjugateGradients(),
+    "no-solve": NoSolve(),
+    "unrolled": Unrolled(),
+}
 RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
 
@@ -60,6 +66,8 @@ def require_possible(recordings: Recordings, config: Config) -> None:
     if config.model.kind != "svae":
         known = config.model, likelihood, recordings.num_features, jax.random.key(0)
         eqx.filter_eval_shape(untrained_baseline, *known)
+    elif config.model.own_recognition and config.model.graph not in ("lds", "slds"):
+        raise ValueError(f"model.own_recognition is for graphs lds and slds, not {config.model.graph}")
     if config.model.typical_duration is not None:
         frames_from_duration(config.model.typical_duration, recordings.rate, "model.typical_duration")
     name, classes = config.model.likelihood, config.model.num_classes
@@ -133,4 +141,13 @@ def untrained(config: Config, num_features: int, prior: GraphPrior) -> SVAE:
         decoder=decoder,
         solver=solver,
         rule=RULES[joint.gradient],
+        adjoint=ADJOINTS[joint.adjoint],
+        recognition=recognition_for(config, graph),
     )
+
+
+def recognition_for(config: Config, graph: GraphicalModel) -> Recognition | None:
+    """Untrained dynamics of inference, if it shall have its own."""
+    if not config.model.own_recognition:
+        return None
+    return make_recognition(graph, jax.random.fold_in(jax.random.key(config.seed), 1))

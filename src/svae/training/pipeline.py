@@ -15,7 +15,14 @@ from svae.data import Recordings, Standardizer, Windows, windows
 from svae.durations import frames_from_duration
 from svae.models import SVAE, Batch, Model, with_graph
 from svae.training.artifact import Fitted
-from svae.training.build import GraphPrior, graph_for, require_possible, untrained, untrained_model
+from svae.training.build import (
+    GraphPrior,
+    graph_for,
+    recognition_for,
+    require_possible,
+    untrained,
+    untrained_model,
+)
 from svae.training.checkpoint import Checkpoints, MetricsFile
 from svae.training.loop import Plan, Record, Watch, train
 from svae.training.stages import (
@@ -132,7 +139,8 @@ class _Fit:
             return self._fitted(*self._joint(untrained_model(config, features, GraphPrior())), GraphPrior())
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
-        model = with_graph(model, graph_for(config, start.prior), start.parameters)
+        graph = graph_for(config, start.prior)
+        model = with_graph(model, graph, start.parameters, recognition_for(config, graph))
         if config.model.graph == "slds" and start.prior.innovation is not None:
             model = with_sure_potentials(model, self._chosen(), start.prior.innovation)
         if ending != "interrupted":
