@@ -53,8 +53,8 @@ def _discrete(relaxation):
 
 SMALL = {
     "svae-lds": _svae(LDS(LATENT)),
-    "svae-slds": _svae(SLDS(STATES, LATENT)),
-    "svae-slds-bias": _svae(SLDS(STATES, LATENT), rule=BIASED, adjoint=Unrolled()),
+    "svae-slds": _svae(SLDS(STATES, LATENT, num_particles=20)),
+    "svae-slds-bias": _svae(SLDS(STATES, LATENT, num_particles=20), rule=BIASED, adjoint=Unrolled()),
     "svae-gmm": _svae(GaussianMixture(STATES, LATENT)),
     "sin-lds": _svae(LDS(LATENT), own_recognition=True),
     "sin-slds": _svae(SLDS(STATES, LATENT), own_recognition=True),

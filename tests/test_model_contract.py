@@ -88,7 +88,7 @@ class Answers(NamedTuple):
 
 
 @eqx.filter_jit
-def ask(model, key, batch):
+def ask(model, key, batch, parameters):
     keys = jax.random.split(key, 4)
 
     def bound(key):
@@ -98,8 +98,8 @@ def ask(model, key, batch):
     return Answers(
         model.encode(batch),
         model.reconstruct(batch),
-        model.impute(keys[0], batch, SAMPLES),
-        model.forecast(keys[1], batch, HORIZON, SAMPLES),
+        model.impute(keys[0], batch, SAMPLES, parameters),
+        model.forecast(keys[1], batch, HORIZON, SAMPLES, parameters),
         model.log_weights(keys[2], batch, WEIGHTS),
         jax.lax.map(bound, jax.random.split(keys[3], WEIGHTS)),
     )
@@ -108,7 +108,13 @@ def ask(model, key, batch):
 @cache
 def answers(name, which="ragged"):
     with users_rules("raise"):
-        return ask(small(name), jax.random.key(1), BATCHES[which])
+        return ask(small(name), jax.random.key(1), BATCHES[which], parameters(name))
+
+
+@cache
+def parameters(name):
+    """Drawn once, in a program of their own: it would be a good part of every other one."""
+    return eqx.filter_jit(type(small(name)).draw_parameters)(small(name), jax.random.key(2))
 
 
 @each_model
@@ -162,7 +168,8 @@ def test_shapes(name):
 
 @each_model
 def test_new_sequences(name):
-    drawn = eqx.filter_jit(type(small(name)).generate)(small(name), jax.random.key(0), BATCH, TIME)
+    generate = eqx.filter_jit(type(small(name)).generate)
+    drawn = generate(small(name), jax.random.key(0), BATCH, TIME, parameters(name))
     assert drawn.values.shape == (BATCH, TIME, FEATURES)
     assert drawn.latents.shape == (BATCH, TIME, LATENT)
     assert np.all(np.isfinite(drawn.values))

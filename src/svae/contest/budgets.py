@@ -33,7 +33,10 @@ BUDGETS = {
         width=8,
     ),
     "small": Budget(
-        changes=("pretrain.steps=600", "joint.steps=100", "dynamics.births=3", "dynamics.restarts=1"),
+        changes=(
+            *("pretrain.steps=600", "joint.steps=100"),
+            *("dynamics.sequences=48", "dynamics.laps=20", "dynamics.births=3", "dynamics.restarts=1"),
+        ),
         training=96,
         scored=24,
         draws=10,
