@@ -8,7 +8,7 @@ import jax
 from helpers import users_rules
 from svae.models import make_discrete_dks, make_dks, make_srnn, make_svae, make_transformer_vae, make_vqvae
 from svae.networks import Concrete, Gaussian, StraightThrough, mlp_decoder, mlp_encoder
-from svae.pgm import LDS, SLDS
+from svae.pgm import HMM, LDS, SLDS, StandardNormal
 
 FEATURES, LATENT, STATES, HIDDEN, TIME = 3, 2, 3, 4, 6
 
@@ -40,6 +40,8 @@ def _discrete(relaxation):
 
 
 SMALL = {
+    "svae-normal": _svae(StandardNormal(LATENT)),
+    "svae-hmm": _svae(HMM(STATES, LATENT)),
     "svae-lds": _svae(LDS(LATENT)),
     "svae-slds": _svae(SLDS(STATES, LATENT)),
     "srnn": _network(make_srnn, LATENT, 5, HIDDEN),
@@ -49,7 +51,7 @@ SMALL = {
     "transformer-dvae": _network(make_transformer_vae, LATENT, HIDDEN),
     "vq-vae": _network(make_vqvae, LATENT, STATES, (5, HIDDEN), HIDDEN),
 }
-DISCRETE = ["svae-slds", "dks-concrete", "dks-straight-through", "vq-vae"]
+DISCRETE = ["svae-hmm", "svae-slds", "dks-concrete", "dks-straight-through", "vq-vae"]
 SEQUENTIAL = [name for name in SMALL if not name.startswith("svae")]
 
 

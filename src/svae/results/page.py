@@ -66,7 +66,7 @@ def transition_matrix(fitted: Fitted, found: list[application.States]) -> np.nda
     graph = _graph(fitted)
     if graph is None:
         return observed_transitions(found)
-    if graph == "lds":
+    if graph in ("lds", "normal"):
         return np.zeros((0, 0))
     standard = _posterior(fitted)
     if graph == "mixture":
