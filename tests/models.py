@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from svae.chains import Form
 from svae.expfam import ParameterPosterior, fixed_parameters, parameter_posterior
-from svae.pgm import HMM, LDS, SLDS, GaussianMixture, StandardNormal
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, JumpingSLDS, StandardNormal
 
 
 def load_script(path):
@@ -30,9 +30,10 @@ MODELS = {
     "lds-parallel": LDS(2, form=Form.PARALLEL),
     "slds": SLDS(3, 2),
     "slds-parallel": SLDS(3, 2, form=Form.PARALLEL),
+    "jslds": JumpingSLDS(3, 2),
     "coupled": load_script("examples/coupled_chains.py").CoupledChains(2, 3, 2),
 }
-ITERATIVE = ["mixture", "hmm", "slds", "coupled"]
+ITERATIVE = ["mixture", "hmm", "slds", "jslds", "coupled"]
 
 
 class Case(NamedTuple):

@@ -59,6 +59,13 @@ def log_density_slds(p, z, k):
     return normal(z[0], *p.initial) + moves + markov(k, p.start, p.transition)
 
 
+def log_density_jslds(p, z, k):
+    first = normal(z[0], *(x[k[0]] for x in p.initial))
+    rules = [p.dynamics if a == b else p.jump for a, b in itertools.pairwise(k)]
+    moves = sum(transition(z, t, *(x[s] for x in rules[t])) for t, s in enumerate(k[1:]))
+    return first + moves + markov(k, p.start, p.transition)
+
+
 def log_density_coupled(p, z, j, k):
     moves = sum(
         transition(z, t, *(x[a, b] for x in p.dynamics)) for t, (a, b) in enumerate(zip(j, k, strict=True))

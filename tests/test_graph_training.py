@@ -15,7 +15,7 @@ from svae.streaming import Stream
 from svae.training.artifact import load_fitted, save_fitted
 from svae.training.pipeline import fit
 
-STATES = ["hmm"]  # the others have tests of their own
+STATES = ["hmm", "jslds"]  # the others have tests of their own
 GRAPHS = [*STATES, "normal"]
 TINY = [
     "pretrain.steps=2",

@@ -81,6 +81,10 @@ class GraphicalModel(eqx.Module):
     def generate(self, key: PRNGKeyArray, parameters: Any, num_steps: int) -> tuple:
         """Latent variables drawn from p(z | parameters), one value for each block."""
 
+    def states_energy(self, theta: Terms, states: Terms) -> Float[Array, ""]:
+        """E_q[log p(k | theta)]: the part of the energy that is the states' alone."""
+        raise TypeError(f"{type(self).__name__} does not tell its states' energy from that of the path")
+
     def problem(self, length: Length = None) -> Problem:
         """The mean-field problem of a sequence of `length` steps (None: of all steps there are)."""
         return Problem(eqx.Partial(_energy_of, self, length), self.blocks(length))

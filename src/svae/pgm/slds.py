@@ -34,7 +34,7 @@ from svae.pgm.base import (
     shorten,
 )
 from svae.pgm.factors import markov_energy, normal_log_density, transition_log_density
-from svae.pgm.particles import Evidence, SwitchingParameters, draw_paths
+from svae.pgm.particles import Evidence, draw_paths, markov_switching
 from svae.pgm.starts import state_chain, transition_scores
 
 
@@ -103,9 +103,11 @@ class SLDS(GraphicalModel):
         z, k = stats
         initial = normal_log_density(theta.initial, z.first[:1], z.second[:1])
         transitions = transition_log_density(theta.dynamics, z)
-        return (
-            jnp.sum(initial) + jnp.sum(k.node * transitions) + markov_energy(theta.start, theta.transition, k)
-        )
+        return jnp.sum(initial) + jnp.sum(k.node * transitions) + self.states_energy(theta, k)
+
+    def states_energy(self, theta: Terms, states: DiscreteChainTerms) -> Float[Array, ""]:
+        """A Markov chain."""
+        return markov_energy(theta.start, theta.transition, states)
 
     def wrap(self, potential: GaussianTerms) -> Blocks:
         """None on the states."""
@@ -137,9 +139,8 @@ class SLDS(GraphicalModel):
         """By particles: across gaps, mean field would keep one of many possible paths of states."""
         z, k = potentials
         evidence = Evidence(GaussianTerms(z.first, z.second), jnp.maximum(k.node, FORBIDDEN))
-        known = SwitchingParameters(*parameters)
-        paths = draw_paths(key, known, evidence, self.num_particles, count, length)
-        return paths.latents, self.frame_states(paths.states)
+        paths = draw_paths(key, markov_switching(*parameters), evidence, self.num_particles, count, length)
+        return paths.latents, self.frame_states(paths.modes[:, 1:])
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """The first step has the state of the first transition, which is that of the second step."""

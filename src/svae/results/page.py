@@ -88,7 +88,7 @@ def observed_transitions(found: list[application.States]) -> np.ndarray:
 
 def state_dynamics(fitted: Fitted) -> dict[int, StateDynamics]:
     """Expected dynamics of each state; none for models whose states have no dynamics."""
-    if _graph(fitted) != "slds":
+    if _graph(fitted) not in ("slds", "jslds"):
         return {}
     dynamics = _posterior(fitted).dynamics
     parts = zip(dynamics.mean, dynamics.scale, dynamics.dof, strict=True)

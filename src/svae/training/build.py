@@ -25,7 +25,7 @@ from svae.networks import (
     mlp_decoder,
     mlp_encoder,
 )
-from svae.pgm import HMM, LDS, SLDS, GaussianMixture, GraphicalModel, StandardNormal
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, GraphicalModel, JumpingSLDS, StandardNormal
 from svae.training.baselines import untrained_baseline
 
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
@@ -102,6 +102,8 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
             return HMM(states, latent, form, prior.stay, move)
         case "slds":
             return SLDS(states, latent, form, prior.stay, move, prior.innovation)
+        case "jslds":
+            return JumpingSLDS(states, latent, form, prior.stay, move, prior.innovation)
 
 
 def untrained_model(config: Config, num_features: int, prior: GraphPrior) -> Model:

@@ -2,7 +2,8 @@
 
 Switching and linear dynamics are regressions of each step on the one before, so a variational AR-HMM on
 the encoded paths finds them: with one state for an LDS, with as many as it wants for an SLDS. An HMM is an
-AR-HMM that does not look back. A mixture of normals is fitted to the encoded points as they are.
+AR-HMM that does not look back; where a jumping SLDS jumps, the AR-HMM's most likely states say. A mixture of
+normals is fitted to the encoded points as they are.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from svae.pgm import (
     GaussianMixture,
     GraphicalModel,
     HMMGlobals,
+    JumpingSLDS,
+    JumpingSLDSGlobals,
     LDSGlobals,
     MixtureGlobals,
     SLDSGlobals,
@@ -32,7 +35,7 @@ from svae.pgm import (
 NEVER = 1e8  # pseudo-observations behind weights of zero on the step before
 
 Series = list[Float[ndarray, "_ latent"]]
-ChainGraph = LDS | HMM | SLDS  # what the AR-HMM finds
+ChainGraph = LDS | HMM | SLDS | JumpingSLDS  # what the AR-HMM finds
 
 
 def encoded_paths(model: SVAE, data: Batch) -> Series:
@@ -140,6 +143,11 @@ def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weigh
         )
         emission = _niw_posterior(jax.tree.map(lambda x: x[0], prior.emission), here.flat, weight)
         return _single(HMMGlobals(emission, start, rows))
+    if isinstance(pgm, JumpingSLDS):
+        stay, jump = (
+            _mniw(arhmm.posterior(regression_prior(pgm), _times(x, weight))) for x in _ways(pgm, fit, series)
+        )
+        return _single(JumpingSLDSGlobals(_first_places(pgm, fit, series, weight), stay, jump, start, rows))
     dynamics = arhmm.posterior(regression_prior(pgm), _times(regression, weight))
     return _single(SLDSGlobals(_first_steps(prior.initial, series, weight), _mniw(dynamics), start, rows))
 
@@ -147,6 +155,30 @@ def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weigh
 def standard_prior(pgm: GraphicalModel) -> Terms:
     """The prior's standard parameters."""
     return pgm.family.standard_from_natural(pgm.prior())
+
+
+def _ways(
+    pgm: JumpingSLDS, fit: arhmm.Fit, series: Series
+) -> tuple[arhmm.RegressionStats, arhmm.RegressionStats]:
+    """Statistics of the steps that stay in each state and of those that jump to it, by most likely paths."""
+    n, sequences = pgm.latent_dim, arhmm.pad(series)
+    flat = np.zeros((2, pgm.num_states, sequences.features.shape[-1]))
+    for features, path in zip(sequences.features, arhmm.paths(sequences, fit.posterior), strict=True):
+        jumped = np.diff(path, prepend=path[:1]) != 0
+        np.add.at(flat, (jumped.astype(int), path), features[: len(path)])
+    stay, jump = (arhmm.stats_from_flat(x, n, n + 1) for x in flat)
+    return stay, jump
+
+
+def _first_places(pgm: JumpingSLDS, fit: arhmm.Fit, series: Series, weight: float) -> NIWParameters:
+    """Where paths begin, by the state of their first step."""
+    prior = jax.tree.map(lambda x: np.asarray(x, np.float64), standard_prior(pgm)).initial
+    paths = arhmm.paths(arhmm.pad(series), fit.posterior)
+    known = [(z[0], path[0]) for z, path in zip(series, paths, strict=True) if np.isfinite(z[0]).all()]
+    flat = np.zeros((pgm.num_states, pgm.latent_dim**2 + pgm.latent_dim + 2))
+    for z, state in known:
+        flat[state] += arhmm.outer_features(z[None], np.ones((1, 1)))[0]
+    return _niw_posterior(jax.tree.map(lambda x: x[0], prior), flat, weight)
 
 
 def _first_steps(prior: NIWParameters, series: Series, weight: float) -> NIWParameters:

@@ -32,7 +32,8 @@ from svae.training.step import TrainState, begin
 LONGEST_WINDOW = 500  # frames, unless the settings say otherwise
 PRETRAIN, DYNAMICS, JOINT = "vae", "dynamics", "joint"
 TIMELESS = "mixture", "normal"  # graphs to which the order of frames means nothing
-SWITCHING = "slds", "hmm"  # graphs with a chain of states that the second stage finds
+MOVING = "slds", "jslds"  # graphs whose states are ways of moving
+SWITCHING = *MOVING, "hmm"  # graphs with a chain of states that the second stage finds
 
 
 def fit(
@@ -135,7 +136,7 @@ class _Fit:
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
         model = with_graph(model, graph_for(config, start.prior), start.parameters)
-        if config.model.graph == "slds" and start.prior.innovation is not None:
+        if config.model.graph in MOVING and start.prior.innovation is not None:
             model = with_sure_potentials(model, self._chosen(), start.prior.innovation)
         if ending != "interrupted":
             model, ending = self._joint(model)
