@@ -187,8 +187,8 @@ class GraphicalModel(eqx.Module):
         """The discrete states of highest posterior probability, step by step."""
         raise TypeError(f"{type(self).__name__} has no discrete states")
 
-    def frame_states(self, states: Int[Array, "*batch chain"]) -> Int[Array, "*batch time"]:
-        """One state for each step, from one for each link of the discrete chain."""
+    def frame_states(self, states: Any) -> Int[Array, "*batch time"]:
+        """One state for each step, from a value of the block of states."""
         return states
 
     def sample(self, key: PRNGKeyArray, solution: Solution, length: Length = None) -> tuple:

@@ -87,7 +87,8 @@ class HMM(GraphicalModel):
         z, k = potentials
         scores = emission_scores(theta.emission, z)
         _, states = self.blocks(length)
-        return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
+        alone = lambda k: self.states_energy(theta, k)
+        return jax.tree.map(jnp.zeros_like, z), state_chain(states, alone, scores, k)
 
     def complete_given(
         self,
