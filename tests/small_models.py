@@ -18,7 +18,7 @@ from svae.models import (
     make_vqvae,
 )
 from svae.networks import Concrete, Gaussian, StraightThrough, mlp_decoder, mlp_encoder
-from svae.pgm import LDS, SLDS, GaussianMixture
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, JumpingSLDS, StandardNormal
 
 FEATURES, LATENT, STATES, HIDDEN, TIME = 3, 2, 3, 4, 6
 
@@ -52,12 +52,15 @@ def _discrete(relaxation):
 
 
 SMALL = {
+    "vae": _svae(StandardNormal(LATENT)),
+    "svae-hmm": _svae(HMM(STATES, LATENT)),
     "svae-lds": _svae(LDS(LATENT)),
     "svae-slds": _svae(SLDS(STATES, LATENT, num_particles=20)),
     "svae-slds-bias": _svae(SLDS(STATES, LATENT, num_particles=20), rule=BIASED, adjoint=Unrolled()),
     "svae-gmm": _svae(GaussianMixture(STATES, LATENT)),
     "sin-lds": _svae(LDS(LATENT), own_recognition=True),
     "sin-slds": _svae(SLDS(STATES, LATENT), own_recognition=True),
+    "svae-jslds": _svae(JumpingSLDS(STATES, LATENT, num_particles=50)),
     "srnn": _network(make_srnn, LATENT, 5, HIDDEN),
     "dks": _network(make_dks, LATENT, (5, HIDDEN), 6),
     "dks-concrete": _discrete(Concrete),
@@ -65,15 +68,10 @@ SMALL = {
     "transformer-dvae": _network(make_transformer_vae, LATENT, HIDDEN),
     "vq-vae": _network(make_vqvae, LATENT, STATES, (5, HIDDEN), HIDDEN),
 }
-GRAPHICAL = [name for name in SMALL if name.startswith(("svae", "sin"))]
+GRAPHICAL = [name for name in SMALL if name.startswith(("vae", "svae", "sin"))]
 SEQUENTIAL = [name for name in SMALL if name not in GRAPHICAL]
-DISCRETE = [
-    "svae-slds",
-    "svae-slds-bias",
-    "svae-gmm",
-    "sin-slds",
-    *("dks-concrete", "dks-straight-through", "vq-vae"),
-]
+STATELESS = ["vae", "svae-lds", "sin-lds", "srnn", "dks", "transformer-dvae"]
+DISCRETE = [name for name in SMALL if name not in STATELESS]
 
 
 @cache

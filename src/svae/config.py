@@ -69,7 +69,9 @@ class ModelSettings(Section):
     kind: Literal[
         "svae", "srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"
     ] = Field("svae", description="All but svae have networks only: no graph, one stage of training.")
-    graph: Literal["slds", "lds", "mixture"] = Field("slds", description="The graphical model of an svae.")
+    graph: Literal["slds", "jslds", "lds", "hmm", "mixture", "normal"] = Field(
+        "slds", description="The graphical model of an svae; normal is the plain VAE."
+    )
     num_states: PositiveInt = Field(20, description="States to start from; unused ones are dropped.")
     latent_dim: PositiveInt = Field(4, description="Dimensions of the latent path.")
     typical_duration: Duration | None = Field(None, description="How long a state lasts before it changes.")

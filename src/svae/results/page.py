@@ -66,7 +66,7 @@ def transition_matrix(fitted: Fitted, found: list[application.States]) -> np.nda
     graph = _graph(fitted)
     if graph is None:
         return observed_transitions(found)
-    if graph == "lds":
+    if graph in ("lds", "normal"):
         return np.zeros((0, 0))
     standard = _posterior(fitted)
     if graph == "mixture":
@@ -88,7 +88,7 @@ def observed_transitions(found: list[application.States]) -> np.ndarray:
 
 def state_dynamics(fitted: Fitted) -> dict[int, StateDynamics]:
     """Expected dynamics of each state; none for models whose states have no dynamics."""
-    if _graph(fitted) != "slds":
+    if _graph(fitted) not in ("slds", "jslds"):
         return {}
     dynamics = _posterior(fitted).dynamics
     parts = zip(dynamics.mean, dynamics.scale, dynamics.dof, strict=True)

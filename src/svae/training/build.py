@@ -25,7 +25,7 @@ from svae.networks import (
     mlp_decoder,
     mlp_encoder,
 )
-from svae.pgm import LDS, SLDS, GaussianMixture, GraphicalModel
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, GraphicalModel, JumpingSLDS, StandardNormal
 from svae.training.baselines import untrained_baseline
 
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
@@ -95,15 +95,23 @@ def require_possible(recordings: Recordings, config: Config) -> None:
 
 def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     """The graphical model."""
-    settings = config.model
+    settings, latent = config.model, config.model.latent_dim
     form = best_form() if settings.form is None else Form(settings.form)
-    if settings.graph == "mixture":
-        return GaussianMixture(settings.num_states, settings.latent_dim)
-    if settings.graph == "lds":
-        return LDS(settings.latent_dim, form, prior.innovation)
     states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
-    return SLDS(states, settings.latent_dim, form, prior.stay, move, prior.innovation)
+    match settings.graph:
+        case "normal":
+            return StandardNormal(latent)
+        case "mixture":
+            return GaussianMixture(states, latent)
+        case "lds":
+            return LDS(latent, form, prior.innovation)
+        case "hmm":
+            return HMM(states, latent, form, prior.stay, move)
+        case "slds":
+            return SLDS(states, latent, form, prior.stay, move, prior.innovation)
+        case "jslds":
+            return JumpingSLDS(states, latent, form, prior.stay, move, prior.innovation)
 
 
 def untrained_model(config: Config, num_features: int, prior: GraphPrior) -> Model:
