@@ -49,8 +49,11 @@ MODELS: dict[str, dict[str, Any]] = {
         **ALONE,
         "joint": {**ALONE["joint"], "gradient": "biased", "adjoint": "unrolled"},
     },
+    "svae-jslds": _graph("jslds"),
     "svae-lds": _graph("lds"),
+    "svae-hmm": _graph("hmm"),
     "svae-gmm": _graph("mixture"),
+    "vae": _graph("normal"),
     "sin-lds": {**_graph("lds", own_recognition=True), "dynamics": {"sequences": 0}},
     "sin-slds": {**_graph("slds", own_recognition=True), "dynamics": {"sequences": 0}},
     **{
