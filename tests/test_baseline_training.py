@@ -27,7 +27,7 @@ from svae.training.stages import Rates, optimiser_for
 from svae.training.step import begin, run_steps
 
 SEQUENTIAL = ["srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"]
-ELSEWHERE = ["svae-slds", "svae-lds"]  # in test_training.py
+ELSEWHERE = ["svae-slds", "svae-lds", "vae", "svae-hmm", "svae-jslds"]  # test_training, test_graph_training
 TINY = [
     "pretrain.steps=0",
     "pretrain.batch_size=3",
