@@ -81,14 +81,16 @@ def test_every_budget_has_settings_for_every_model():
 
 
 def test_recordings_to_score_are_not_trained_on():
-    recordings = as_recordings([np.zeros((5, 1)) + i for i in range(10)])
+    recordings = as_recordings([np.zeros((12, 1)) + i for i in range(10)])
     training, scored = split(recordings, Budget())
     assert (len(training), len(scored)) == (8, 2)
     assert not set(training.names) & set(scored.names)
     training, scored = split(recordings, Budget(training=3, scored=1))
     assert (len(training), len(scored)) == (3, 1)
     with pytest.raises(ValueError, match="two recordings at least"):
-        split(as_recordings([np.zeros((5, 1))]), Budget())
+        split(as_recordings([np.zeros((12, 1))]), Budget())
+    with pytest.raises(ValueError, match="10 frames or more"):
+        split(as_recordings([np.zeros((5, 1))] * 2), Budget())
 
 
 def test_the_picture_shows_all_and_the_gap():
@@ -145,6 +147,11 @@ def test_models_are_trained_scored_and_not_trained_again(tmp_path, monkeypatch):
     assert again.rows == first.rows
     (run / "evaluation.json").unlink()  # killed between training and scoring
     assert hold("bumps", NAMES, [0], TINY, tmp_path).rows == first.rows
+    card = json.loads((run / "evaluation.json").read_text())
+    (run / "evaluation.json").write_text(json.dumps(card | {"bound": 9.0, "frechet network": "another"}))
+    assert hold("bumps", NAMES, [0], TINY, tmp_path).rows == first.rows  # scored anew
+    (run / "evaluation.json").write_text(json.dumps(card | {"bound": 9.0}))
+    assert hold("bumps", NAMES, [0], TINY, tmp_path).rows[0]["bound"] == 9.0
     with pytest.raises(ValueError, match="holds a run with other settings"):
         hold("bumps", NAMES, [0], BUDGETS["tiny"], tmp_path)
     result = CliRunner().invoke(app, ["compare", str(run), str(tmp_path / "svae-gmm" / "seed-0")])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from svae.config import Config, override
 from svae.data import DataError, Recordings
 from svae.presets import settings_for, with_model
+from svae.scoring import FEWEST
 
 HELD_OUT = 0.25  # share of the recordings that models are scored on
 
@@ -38,7 +39,7 @@ BUDGETS = {
             *("dynamics.sequences=48", "dynamics.laps=20", "dynamics.births=3", "dynamics.restarts=1"),
         ),
         training=96,
-        scored=24,
+        scored=16,
         draws=10,
         completed=8,
         epochs=10,
@@ -60,6 +61,9 @@ def split(recordings: Recordings, budget: Budget) -> tuple[Recordings, Recording
     """Recordings to train on, and the last ones, to score."""
     if len(recordings) < 2:
         raise DataError("a comparison needs two recordings at least: one to train on and one to score")
+    for item in recordings:
+        if len(item) < FEWEST:
+            raise DataError(f"a comparison needs {FEWEST} frames or more of each", recording=item.name)
     scored = max(1, round(HELD_OUT * len(recordings)))
     first, last = recordings.items[:-scored], recordings.items[-scored:]
     part = lambda items, most: replace(recordings, items=items[:most])

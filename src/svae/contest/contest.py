@@ -10,7 +10,7 @@ import numpy as np
 
 from svae import application
 from svae.cards import read_card, write_card
-from svae.comparison import EVALUATION, SUMMARY
+from svae.comparison import EVALUATION, NETWORK, SUMMARY
 from svae.config import Config, load_config
 from svae.contest import scores
 from svae.contest.budgets import Budget, settings, split
@@ -127,8 +127,9 @@ def _scored(
     real: scores.Reference | None,
     say: Say,
 ) -> dict[str, Any]:
-    if (place / EVALUATION).exists():
-        return read_card(place / EVALUATION)
+    stored = read_card(place / EVALUATION) if (place / EVALUATION).exists() else {}
+    if stored and stored.get(NETWORK) == (None if real is None else real.network.fingerprint):
+        return stored
     say("scoring")
     seed = fitted.config.seed
     readings = application.read(fitted, recordings, seed)

@@ -21,8 +21,8 @@ from svae.training.checkpoint import read_metrics
 from svae.training.pipeline import JOINT, training_batch
 
 REGIMES = {"0.0-0.8": (0.0, 0.8), "0.2-1.0": (0.2, 1.0), "0.2-0.8": (0.2, 0.8)}  # shares that are hidden
-GAP = slice(20, 70)  # of the paper's picture; the middle of recordings that are shorter than
-FEWEST = 90  # frames
+GAP = slice(20, 70)  # of the paper's picture ...
+LONG = 90  # ... in recordings of so many frames; of others it is the middle
 
 Place = Callable[[int], slice]
 
@@ -70,7 +70,7 @@ def likeness(fitted: Fitted, recordings: Recordings, real: Reference, seed: int)
 
 def gap(length: int) -> slice:
     """The frames that are hidden for `completions`."""
-    return GAP if length >= FEWEST else middle(length)
+    return GAP if length >= LONG else middle(length)
 
 
 def completions(fitted: Fitted, recordings: Recordings, budget: Budget, seed: int) -> list[Completion]:
