@@ -8,7 +8,7 @@ import jax
 from helpers import users_rules
 from svae.models import make_discrete_dks, make_dks, make_srnn, make_svae, make_transformer_vae, make_vqvae
 from svae.networks import Concrete, Gaussian, StraightThrough, mlp_decoder, mlp_encoder
-from svae.pgm import HMM, LDS, SLDS, JumpingSLDS, StandardNormal
+from svae.pgm import HMM, LDS, SLDS, JumpingSLDS, SemiMarkovSLDS, StandardNormal
 
 FEATURES, LATENT, STATES, HIDDEN, TIME = 3, 2, 3, 4, 6
 
@@ -44,6 +44,7 @@ SMALL = {
     "svae-hmm": _svae(HMM(STATES, LATENT)),
     "svae-lds": _svae(LDS(LATENT)),
     "svae-slds": _svae(SLDS(STATES, LATENT)),
+    "svae-hsmm-slds": _svae(SemiMarkovSLDS(STATES, LATENT, num_particles=50, max_dwell=10)),
     "svae-jslds": _svae(JumpingSLDS(STATES, LATENT, num_particles=50)),
     "srnn": _network(make_srnn, LATENT, 5, HIDDEN),
     "dks": _network(make_dks, LATENT, (5, HIDDEN), 6),
@@ -52,7 +53,15 @@ SMALL = {
     "transformer-dvae": _network(make_transformer_vae, LATENT, HIDDEN),
     "vq-vae": _network(make_vqvae, LATENT, STATES, (5, HIDDEN), HIDDEN),
 }
-DISCRETE = ["svae-hmm", "svae-slds", "svae-jslds", "dks-concrete", "dks-straight-through", "vq-vae"]
+DISCRETE = [
+    "svae-hmm",
+    "svae-slds",
+    "svae-jslds",
+    "svae-hsmm-slds",
+    "dks-concrete",
+    "dks-straight-through",
+    "vq-vae",
+]
 SEQUENTIAL = [name for name in SMALL if not name.startswith("svae")]
 
 
