@@ -23,6 +23,7 @@ from svae.training.initialise import fit_dynamics, innovation_of, parameters_fro
 
 MODELS = {"slds": SLDS, "jslds": JumpingSLDS, "hsmm-slds": SemiMarkovSLDS}
 STATES, SIZE = 3, 2
+SPARE = 1  # states that models have beyond those; to the AR-HMM, jumps are a state
 ROUNDS = 30
 SOLVER = CoordinateAscent(50, 1e-3)
 
@@ -89,7 +90,7 @@ def infer(model: GraphicalModel, natural, seen, noise: float):
 def fit(name: str, train: Data, noise: float, rounds: int = ROUNDS):
     """The model and the natural parameters of its posterior."""
     series = list(train.seen)
-    model = MODELS[name](STATES, SIZE, stay=10.0, innovation=innovation_of(series))
+    model = MODELS[name](STATES + SPARE, SIZE, stay=10.0, innovation=innovation_of(series))
     found = fit_dynamics(model, series, effort=Effort(20))
     natural = model.family.natural_from_standard(parameters_from_arhmm(model, found, series))
     for _ in range(rounds):
@@ -107,7 +108,7 @@ def agreement(found: np.ndarray, truth: np.ndarray) -> float:
     """Share of steps in the right state, with the best names; the first step has none."""
     from scipy.optimize import linear_sum_assignment
 
-    table = np.zeros((STATES, STATES))
+    table = np.zeros((STATES + SPARE, STATES))
     np.add.at(table, (found[:, 1:].ravel(), truth[:, 1:].ravel()), 1)
     return table[linear_sum_assignment(-table)].sum() / table.sum()
 
