@@ -18,7 +18,7 @@ from svae.models import (
     make_vqvae,
 )
 from svae.networks import Concrete, Gaussian, StraightThrough, mlp_decoder, mlp_encoder
-from svae.pgm import HMM, LDS, SLDS, GaussianMixture, JumpingSLDS, StandardNormal
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, JumpingSLDS, SemiMarkovSLDS, StandardNormal
 
 FEATURES, LATENT, STATES, HIDDEN, TIME = 3, 2, 3, 4, 6
 
@@ -60,6 +60,7 @@ SMALL = {
     "svae-gmm": _svae(GaussianMixture(STATES, LATENT)),
     "sin-lds": _svae(LDS(LATENT), own_recognition=True),
     "sin-slds": _svae(SLDS(STATES, LATENT), own_recognition=True),
+    "svae-hsmm-slds": _svae(SemiMarkovSLDS(STATES, LATENT, num_particles=50, max_dwell=10)),
     "svae-jslds": _svae(JumpingSLDS(STATES, LATENT, num_particles=50)),
     "srnn": _network(make_srnn, LATENT, 5, HIDDEN),
     "dks": _network(make_dks, LATENT, (5, HIDDEN), 6),

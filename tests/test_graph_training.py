@@ -8,15 +8,18 @@ import pytest
 
 from helpers import users_rules
 from svae import application
+from svae.arhmm import Effort
 from svae.config import Config, ConfigError, override
 from svae.data import Recording, as_recordings
-from svae.results.page import report_for
+from svae.pgm import JumpingSLDS, SemiMarkovSLDS
+from svae.pgm.semi_markov import SIZES
+from svae.results.page import report_for, state_dynamics, transition_matrix
 from svae.streaming import Stream
 from svae.training.artifact import load_fitted, save_fitted
+from svae.training.initialise import fit_dynamics, parameters_from_arhmm
 from svae.training.pipeline import fit
 
-STATES = ["hmm", "jslds"]  # the others have tests of their own
-GRAPHS = [*STATES, "normal"]
+GRAPHS = ["hmm", "normal", "jslds", "hsmm-slds"]  # the others have tests of their own
 TINY = [
     "pretrain.steps=2",
     "joint.steps=4",
@@ -66,7 +69,7 @@ def test_trained_stored_and_loaded(fitted, graph, tmp_path):
     assert bounds == application.bounds(fitted[graph], recordings)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", ["hmm", "normal"])
 def test_all_questions_have_answers(fitted, graph, tmp_path):
     recordings, _ = plateaus()
     model = fitted[graph]
@@ -79,12 +82,21 @@ def test_all_questions_have_answers(fitted, graph, tmp_path):
     assert np.all(np.isfinite(application.forecast(model, recordings, 5, 2, 0)[0].values))
     assert np.all(np.isfinite(application.generate(model, 7, 2, 0).values))
     page = report_for(model, recordings, tmp_path)
-    if graph in STATES:
+    if graph == "hmm":
         states = application.segment(model, recordings)
         assert [x.states.shape for x in states] == [(30,)] * 3
         np.testing.assert_allclose(page.transition.sum(axis=1), 1, rtol=1e-5)
     else:
         assert page.transition.size == 0
+
+
+@pytest.mark.parametrize("graph", ["jslds", "hsmm-slds"])
+def test_a_report_shows_dynamics_and_transitions(fitted, graph):
+    recordings, _ = plateaus()
+    found = application.segment(fitted[graph], recordings)
+    matrix, dynamics = transition_matrix(fitted[graph], found), state_dynamics(fitted[graph])
+    assert len(matrix) == len(dynamics) == fitted[graph].model.num_states
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-5)
 
 
 def labelled(recordings, labels):
@@ -131,3 +143,31 @@ def test_labels_are_the_first_states_of_an_hmm():
 
 def test_the_plain_vae_has_no_parameters_to_learn(fitted):
     assert jax.tree.leaves(fitted["normal"].model.parameters) == []
+
+
+def found_by_the_second_stage(pgm, truth):
+    """Standard parameters from paths that go up in one state and down in the other."""
+    rng = np.random.default_rng(0)
+    steps = [np.where(k == 0, 1.0, -1.0)[:, None] + 0.1 * rng.normal(size=(len(k), 1)) for k in truth]
+    series = [np.cumsum(np.concatenate([np.zeros((1, 1)), x]), axis=0) for x in steps]
+    return parameters_from_arhmm(pgm, fit_dynamics(pgm, series, effort=Effort(10)), series)
+
+
+def test_dwells_of_the_second_stage_are_those_of_its_segments():
+    """Segments of 8 steps and, in the other state, of 3: each state's mean dwell is one less."""
+    truth = [np.tile(np.repeat([0, 1], [8, 3]), 6) for _ in range(10)]
+    pgm = SemiMarkovSLDS(2, 1, stay=5.0, innovation=1.0)
+    found = found_by_the_second_stage(pgm, truth)
+    size, again, end = (np.asarray(x, np.float64) for x in (np.exp(found.dwell.log_weight), *found.dwell[1:]))
+    mean = np.sum(size * SIZES * again / (end - 1), axis=1)  # E[r p / (1 - p)]
+    up = int(np.argmax(np.asarray(found.dynamics.mean)[:, 0, 1]))
+    np.testing.assert_allclose(mean[[up, 1 - up]], [7, 2], rtol=0.1)
+    assert np.all(size[:, 0] < 0.01)  # the same length every time is nothing like a geometric distribution
+
+
+def test_jumps_of_the_second_stage_are_the_steps_that_change_the_state():
+    truth = [np.tile(np.repeat([0, 1], [8, 3]), 6) for _ in range(10)]
+    found = found_by_the_second_stage(JumpingSLDS(2, 1, stay=5.0, innovation=1.0), truth)
+    counts = np.asarray(found.jump.dof) - 3, np.asarray(found.dynamics.dof) - 3
+    assert sorted(np.round(counts[0])) == [50, 60]
+    assert sorted(np.round(counts[1])) == [120, 430]

@@ -69,7 +69,7 @@ class ModelSettings(Section):
     kind: Literal[
         "svae", "srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"
     ] = Field("svae", description="All but svae have networks only: no graph, one stage of training.")
-    graph: Literal["slds", "jslds", "lds", "hmm", "mixture", "normal"] = Field(
+    graph: Literal["slds", "jslds", "hsmm-slds", "lds", "hmm", "mixture", "normal"] = Field(
         "slds", description="The graphical model of an svae; normal is the plain VAE."
     )
     num_states: PositiveInt = Field(20, description="States to start from; unused ones are dropped.")

@@ -25,7 +25,16 @@ from svae.networks import (
     mlp_decoder,
     mlp_encoder,
 )
-from svae.pgm import HMM, LDS, SLDS, GaussianMixture, GraphicalModel, JumpingSLDS, StandardNormal
+from svae.pgm import (
+    HMM,
+    LDS,
+    SLDS,
+    GaussianMixture,
+    GraphicalModel,
+    JumpingSLDS,
+    SemiMarkovSLDS,
+    StandardNormal,
+)
 from svae.training.baselines import untrained_baseline
 
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
@@ -112,6 +121,8 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
             return SLDS(states, latent, form, prior.stay, move, prior.innovation)
         case "jslds":
             return JumpingSLDS(states, latent, form, prior.stay, move, prior.innovation)
+        case "hsmm-slds":
+            return SemiMarkovSLDS(states, latent, form, prior.stay, move, prior.innovation)
 
 
 def untrained_model(config: Config, num_features: int, prior: GraphPrior) -> Model:

@@ -2,8 +2,8 @@
 
 Switching and linear dynamics are regressions of each step on the one before, so a variational AR-HMM on
 the encoded paths finds them: with one state for an LDS, with as many as it wants for an SLDS. An HMM is an
-AR-HMM that does not look back; where a jumping SLDS jumps, the AR-HMM's most likely states say. A mixture of
-normals is fitted to the encoded points as they are.
+AR-HMM that does not look back. Where a jumping SLDS jumps, and how long states of a semi-Markov one last, the
+AR-HMM's most likely states say. A mixture of normals is fitted to the encoded points as they are.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from svae import arhmm
-from svae.expfam import DirichletParameters, MNIWParameters, NIWParameters, Terms
+from svae.chains import SemiMarkovTerms
+from svae.expfam import DirichletParameters, MNIWParameters, NIWParameters, Terms, add
 from svae.models import SVAE, Batch
 from svae.pgm import (
     HMM,
@@ -29,13 +30,15 @@ from svae.pgm import (
     JumpingSLDSGlobals,
     LDSGlobals,
     MixtureGlobals,
+    SemiMarkovSLDS,
+    SemiMarkovSLDSGlobals,
     SLDSGlobals,
 )
 
 NEVER = 1e8  # pseudo-observations behind weights of zero on the step before
 
 Series = list[Float[ndarray, "_ latent"]]
-ChainGraph = LDS | HMM | SLDS | JumpingSLDS  # what the AR-HMM finds
+ChainGraph = LDS | HMM | SLDS | JumpingSLDS | SemiMarkovSLDS  # what the AR-HMM finds
 
 
 def encoded_paths(model: SVAE, data: Batch) -> Series:
@@ -132,6 +135,10 @@ def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weigh
     spare = pgm.num_states - len(stats.start)
     pad = lambda x, axes: np.pad(x, [(0, spare)] * axes + [(0, 0)] * (x.ndim - axes))
     regression = arhmm.RegressionStats(*(pad(x, 1) for x in regression))
+    if isinstance(pgm, SemiMarkovSLDS):
+        moving = _mniw(arhmm.posterior(regression_prior(pgm), _times(regression, weight)))
+        initial = _first_steps(prior.initial, series, weight)
+        return _single(_with_dwells(pgm, fit, series, weight)._replace(initial=initial, dynamics=moving))
     start = DirichletParameters(prior.start.concentration + weight * pad(stats.start, 1))
     rows = DirichletParameters(prior.transition.concentration + weight * pad(stats.counts, 2))
     if isinstance(pgm, HMM):
@@ -161,7 +168,7 @@ def _ways(
     pgm: JumpingSLDS, fit: arhmm.Fit, series: Series
 ) -> tuple[arhmm.RegressionStats, arhmm.RegressionStats]:
     """Statistics of the steps that stay in each state and of those that jump to it, by most likely paths."""
-    n, sequences = pgm.latent_dim, arhmm.pad(series)
+    n, sequences = pgm.latent_dim, arhmm.pad(_with_steps(series))
     flat = np.zeros((2, pgm.num_states, sequences.features.shape[-1]))
     for features, path in zip(sequences.features, arhmm.paths(sequences, fit.posterior), strict=True):
         jumped = np.diff(path, prepend=path[:1]) != 0
@@ -172,13 +179,37 @@ def _ways(
 
 def _first_places(pgm: JumpingSLDS, fit: arhmm.Fit, series: Series, weight: float) -> NIWParameters:
     """Where paths begin, by the state of their first step."""
-    prior = jax.tree.map(lambda x: np.asarray(x, np.float64), standard_prior(pgm)).initial
+    prior, series = standard_prior(pgm).initial, _with_steps(series)
     paths = arhmm.paths(arhmm.pad(series), fit.posterior)
     known = [(z[0], path[0]) for z, path in zip(series, paths, strict=True) if np.isfinite(z[0]).all()]
     flat = np.zeros((pgm.num_states, pgm.latent_dim**2 + pgm.latent_dim + 2))
     for z, state in known:
         flat[state] += arhmm.outer_features(z[None], np.ones((1, 1)))[0]
     return _niw_posterior(jax.tree.map(lambda x: x[0], prior), flat, weight)
+
+
+def _with_dwells(pgm: SemiMarkovSLDS, fit: arhmm.Fit, series: Series, weight: float) -> SemiMarkovSLDSGlobals:
+    """The posterior of how most likely states follow each other and last: the prior, and d energy / d theta.
+
+    Segments count as they are seen, those that an end cuts off too; too long ones as the longest that can be.
+    """
+    size, most = pgm.num_states, pgm.max_dwell
+    first, changes, dwells = np.zeros((1, size)), np.zeros((size, size)), np.zeros((size, most))
+    for path in arhmm.paths(arhmm.pad(_with_steps(series)), fit.posterior):
+        begins = np.flatnonzero(np.diff(path, prepend=-1))
+        states, lengths = path[begins], np.diff(begins, append=len(path))
+        first[0, states[0]] += weight
+        np.add.at(changes, (states[:-1], states[1:]), weight)
+        np.add.at(dwells, (states, np.minimum(lengths, most) - 1), weight)
+    stats = SemiMarkovTerms(*(jnp.asarray(x, float) for x in (first, changes, dwells)))
+    prior = pgm.prior()
+    gained = jax.grad(pgm.states_energy)(jax.tree.map(jnp.zeros_like, prior), stats)
+    return pgm.family.standard_from_natural(add(prior, gained))
+
+
+def _with_steps(series: Series) -> Series:
+    """Sequences of one frame have none."""
+    return [z for z in series if len(z) > 1]
 
 
 def _first_steps(prior: NIWParameters, series: Series, weight: float) -> NIWParameters:

@@ -39,7 +39,7 @@ from svae.training.step import TrainState, begin
 LONGEST_WINDOW = 500  # frames, unless the settings say otherwise
 PRETRAIN, DYNAMICS, JOINT = "vae", "dynamics", "joint"
 TIMELESS = "mixture", "normal"  # graphs to which the order of frames means nothing
-MOVING = "slds", "jslds"  # graphs whose states are ways of moving
+MOVING = "slds", "jslds", "hsmm-slds"  # graphs whose states are ways of moving
 SWITCHING = *MOVING, "hmm"  # graphs with a chain of states that the second stage finds
 
 
