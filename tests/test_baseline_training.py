@@ -27,7 +27,8 @@ from svae.training.stages import Rates, optimiser_for
 from svae.training.step import begin, run_steps
 
 SEQUENTIAL = ["srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"]
-ELSEWHERE = ["svae-slds", "svae-lds", "vae", "svae-hmm", "svae-jslds"]  # test_training, test_graph_training
+# in test_training.py and test_graph_training.py
+ELSEWHERE = ["svae-slds", "svae-lds", "vae", "svae-hmm", "svae-jslds", "svae-hsmm-slds"]
 TINY = [
     "pretrain.steps=0",
     "pretrain.batch_size=3",

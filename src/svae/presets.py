@@ -50,6 +50,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "joint": {**ALONE["joint"], "gradient": "biased", "adjoint": "unrolled"},
     },
     "svae-jslds": _graph("jslds"),
+    "svae-hsmm-slds": _graph("hsmm-slds"),
     "svae-lds": _graph("lds"),
     "svae-hmm": _graph("hmm"),
     "svae-gmm": _graph("mixture"),
