@@ -22,7 +22,7 @@ from svae.completion import Completion
 from svae.config import override
 from svae.data import Recordings, interpolate, load, repeat_last
 from svae.data.synthetic import laplacian
-from svae.evaluation import DrawScores, average_draw_scores, score_draws
+from svae.evaluation import DrawScores, average_draw_scores, joined, score_draws
 from svae.presets import settings_for
 from svae.states import runs
 from svae.training.artifact import Fitted, load_fitted
@@ -95,7 +95,9 @@ def toy(fitted: Fitted, count: int, num_sequences: int, say: Callable[[Row], Non
     say(
         found
         | {
-            "joined": float(np.mean([joined(x, r.values) for x, r in zip(drawn, recordings, strict=True)])),
+            "joined": float(
+                np.mean([joined(x.values, r.values, GAP) for x, r in zip(drawn, recordings, strict=True)])
+            ),
             "several_paths": float(np.mean([sum(p >= LIKELY for p in x.values()) > 1 for x in paths])),
             "true_path_drawn": float(
                 np.mean([path(r.labels[GAP]) in x for x, r in zip(paths, recordings, strict=True)])
@@ -104,13 +106,6 @@ def toy(fitted: Fitted, count: int, num_sequences: int, say: Callable[[Row], Non
     )
     say(scored("toy", "straight line", recordings, hidden, guess(interpolate)))
     say(scored("toy", "last frame", recordings, hidden, guess(repeat_last)))
-
-
-def joined(completion: Completion, truth: np.ndarray) -> float:
-    """The share of draws that reach the right edge by a step no larger than the largest that was seen."""
-    size = lambda steps: np.sqrt(np.mean(steps**2, axis=-1))
-    seen = np.r_[size(np.diff(truth[: GAP.start], axis=0)), size(np.diff(truth[GAP.stop :], axis=0))]
-    return float(np.mean(size(truth[GAP.stop] - completion.values[:, GAP.stop - 1]) <= seen.max()))
 
 
 def dynamics_of_states(fitted: Fitted) -> np.ndarray:

@@ -108,8 +108,10 @@ class CoupledChains(GraphicalModel):
         z, what, pace = potentials
         _, what_chain, pace_chain = self.blocks(length)
         scores = transition_scores(theta.dynamics, z)
-        what = state_chain(what_chain, theta.what_start, theta.what, logsumexp(scores, axis=2), what)
-        pace = state_chain(pace_chain, theta.pace_start, theta.pace, logsumexp(scores, axis=1), pace)
+        of_what = lambda k: markov_energy(theta.what_start, theta.what, k)
+        of_pace = lambda k: markov_energy(theta.pace_start, theta.pace, k)
+        what = state_chain(what_chain, of_what, logsumexp(scores, axis=2), what)
+        pace = state_chain(pace_chain, of_pace, logsumexp(scores, axis=1), pace)
         return z, what, pace
 
     def generate(self, key, parameters, num_steps):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from svae.chains import Form
 from svae.expfam import ParameterPosterior, fixed_parameters, parameter_posterior
-from svae.pgm import HMM, LDS, SLDS, GaussianMixture, StandardNormal
+from svae.pgm import HMM, LDS, SLDS, GaussianMixture, JumpingSLDS, SemiMarkovSLDS, StandardNormal
 
 
 def load_script(path):
@@ -30,9 +30,11 @@ MODELS = {
     "lds-parallel": LDS(2, form=Form.PARALLEL),
     "slds": SLDS(3, 2),
     "slds-parallel": SLDS(3, 2, form=Form.PARALLEL),
+    "jslds": JumpingSLDS(3, 2),
+    "hsmm-slds": SemiMarkovSLDS(3, 2, max_dwell=12),
     "coupled": load_script("examples/coupled_chains.py").CoupledChains(2, 3, 2),
 }
-ITERATIVE = ["mixture", "hmm", "slds", "coupled"]
+ITERATIVE = ["mixture", "hmm", "slds", "jslds", "hsmm-slds", "coupled"]
 
 
 class Case(NamedTuple):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import betaln, logsumexp
 
 from helpers import tree_close
 from svae.expfam import (
@@ -13,6 +14,9 @@ from svae.expfam import (
     MatrixNormalInverseWishart,
     MNIWParameters,
     MNIWTerms,
+    NegativeBinomialParameters,
+    NegativeBinomialPrior,
+    NegativeBinomialTerms,
     NIWParameters,
     NormalInverseWishart,
     add,
@@ -49,6 +53,21 @@ def test_a_step_adds_to_the_natural_parameters(name):
     step = jax.tree.map(lambda a, b: 0.4 * (b - a), natural, other)
     moved = natural_from_standard(jax.jit(family.advance)(standard, step))
     tree_close(moved, add(natural, step), 1e-10)
+
+
+def test_sizes_follow_their_betas():
+    """Counts add up, and the weights of sizes are those of the sum; no Beta loses more than nine tenths."""
+    family = NegativeBinomialPrior(2)
+    standard = NegativeBinomialParameters(*(jnp.asarray(x) for x in ([-0.1, -2.3], [2.0, 3.0], [4.0, 1.0])))
+    log_weight, a, b = (np.asarray(x) for x in standard)
+    normalised = standard._replace(log_weight=jnp.asarray(log_weight - logsumexp(log_weight)))
+    step = NegativeBinomialTerms(*(jnp.asarray(x) for x in ([1.0, 0.0], [5.0, 7.0], [-9.0, 2.0])))
+    moved = jax.jit(family.advance)(normalised, step)
+    new_a, new_b = a + np.array([5.0, 7.0]), np.array([0.4, 3.0])
+    scores = log_weight - betaln(a, b) + np.array([1.0, 0.0]) + betaln(new_a, new_b)
+    np.testing.assert_allclose(moved.again, new_a)
+    np.testing.assert_allclose(moved.end, new_b)
+    np.testing.assert_allclose(moved.log_weight, scores - logsumexp(scores), rtol=1e-9)
 
 
 def test_a_step_out_of_the_domain_is_shortened_for_its_own_batch_entry_alone():

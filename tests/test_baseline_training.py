@@ -13,8 +13,10 @@ from svae import application
 from svae.config import Config, ConfigError, override
 from svae.data import Recording, as_recordings
 from svae.estimators import SwitchingSVAE
-from svae.models import Model
+from svae.meanfield import Unrolled
+from svae.models import SVAE, Model
 from svae.networks import COLDEST
+from svae.presets import MODELS, settings_for, with_model
 from svae.runs import write_results
 from svae.scoring import evaluate
 from svae.streaming import Stream
@@ -24,8 +26,13 @@ from svae.training.pipeline import fit, training_batch
 from svae.training.stages import Rates, optimiser_for
 from svae.training.step import begin, run_steps
 
-KINDS = ["srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"]
+SEQUENTIAL = ["srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"]
+# in test_training.py and test_graph_training.py
+ELSEWHERE = ["svae-slds", "svae-lds", "vae", "svae-hmm", "svae-jslds", "svae-hsmm-slds"]
 TINY = [
+    "pretrain.steps=0",
+    "pretrain.batch_size=3",
+    "dynamics.laps=2",
     "joint.steps=4",
     "model.hidden=[6, 4]",
     "model.num_states=3",
@@ -48,8 +55,8 @@ def waves(count=3, length=20):
     return as_recordings([wave(i) for i in range(count)], rate=10.0)
 
 
-def settings(kind, *more):
-    return override(Config(), [*TINY, f"model.kind={kind}", *more])
+def settings(name, *more):
+    return override(with_model(Config(), name), [*TINY, *more])
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +69,12 @@ def concrete(tmp_path_factory):
     return fitted, folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_trained_stored_and_loaded(kind, tmp_path):
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ELSEWHERE])
+def test_trained_stored_and_loaded(name, tmp_path):
     """The same bound after the files as before; training has moved what it should."""
-    config = settings(kind)
+    config = settings(name, *(["pretrain.steps=1"] if name == "sin-lds" else []))
     fitted = fit(waves(), config)
-    untrained = untrained_model(config, 2, GraphPrior())
+    untrained = untrained_model(config, 2, fitted.prior)
     same = jax.tree.map(
         lambda x, y: bool(np.all(x == y)), *(eqx.filter(m, eqx.is_array) for m in (fitted.model, untrained))
     )
@@ -151,8 +158,12 @@ def test_settings_that_cannot_be_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"two widths, and model\.hidden is \[8\]"):
         fit(waves(), settings("srnn", "model.hidden=[8]"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match=r"no model 'srn'; nearest first: srnn, "):
+        settings("srn")
     with pytest.raises(ConfigError, match=r"model\.kind"):
-        settings("rnn")
+        settings("dks", "model.kind=rnn")
+    with pytest.raises(ValueError, match="graphs lds and slds, not mixture"):
+        fit(waves(), settings("svae-gmm", "model.own_recognition=true"), tmp_path / "run")
     labelled = replace(
         waves(), items=tuple(Recording(x.name, x.values, labels=np.zeros(20, int)) for x in waves())
     )
@@ -160,6 +171,20 @@ def test_settings_that_cannot_be_are_named(tmp_path):
         fit(labelled, settings("dks", "data.labels=true"))
 
 
-def test_models_of_all_kinds_meet_the_contract_of_one():
-    for kind in ["svae", *KINDS]:
-        assert issubclass(type(untrained_model(settings(kind), 2, GraphPrior())), Model)
+def test_names_are_settings():
+    """Stages that a model leaves out give their steps to the last one; a name undoes another."""
+    bias = with_model(settings_for("laplace"), "svae-slds-bias")
+    assert (bias.pretrain.steps, bias.dynamics.sequences, bias.joint.steps) == (0, 0, 3300)
+    assert (bias.joint.gradient, bias.joint.adjoint, bias.model.form) == ("biased", "unrolled", "sequential")
+    assert isinstance(untrained_model(bias, 2, GraphPrior()).adjoint, Unrolled)
+    own = with_model(settings_for("laplace"), "sin-lds")
+    assert own.pretrain.steps == 3000
+    assert with_model(own, "svae-lds").model == with_model(settings_for("laplace"), "svae-lds").model
+    assert with_model(settings_for("mocap6"), "dks").model.hidden == (256, 128)
+
+
+def test_models_of_all_names_meet_the_contract_of_one():
+    for name in MODELS:
+        model = untrained_model(settings(name), 2, GraphPrior())
+        assert issubclass(type(model), Model)
+        assert isinstance(model, SVAE) == (name not in SEQUENTIAL)

@@ -59,6 +59,18 @@ def test_toy_training_compares_ways_with_equal_steps(tmp_path):
     assert len(json.loads(path.read_text())["rows"]) == 1
 
 
+def test_durations_and_jumps_compares_models(monkeypatch):
+    module = benchmark("durations_and_jumps")
+    monkeypatch.setattr(module, "MODELS", {"hsmm-slds": module.MODELS["hsmm-slds"]})  # the others as well
+    assert module.durations(np.array([[0, 0, 1, 1, 1, 2, 0]])).tolist() == [3, 1]
+    truth = np.array([[0, 0, 1, 2, 2]])
+    assert module.agreement(np.array([[9, 1, 0, 2, 2]]) % 3, truth) == 1.0
+    rows = module.compare(module.jumping, 0.1, count=3, steps=12, rounds=1)
+    assert list(rows) == ["hsmm-slds", "truth"]
+    assert np.isfinite(rows["hsmm-slds"]["bound"])
+    assert rows["hsmm-slds"]["right"] > 1 / 3
+
+
 def test_imputation_measures_what_it_says():
     module = benchmark("imputation")
     truth = np.zeros((100, 2))

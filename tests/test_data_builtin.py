@@ -47,7 +47,7 @@ def test_mocap6():
 def test_names_of_built_in_sets(tmp_path, monkeypatch):
     assert load("mocap6").names == mocap6().names
     assert as_recordings("mocap6").names == mocap6().names
-    assert len(load("synthetic")) == len(load("laplacian")) == 128
+    assert len(load("synthetic")) == len(load("laplacian")) == len(load("laplace")) == 128
     assert load("synthetic", num_sequences=2, length=30, rate=25.0).lengths == (30, 30)
     with pytest.raises(DataError, match="mocap6: the data say 10 frames per second, but rate=25"):
         load("mocap6", rate=25.0)

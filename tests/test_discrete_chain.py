@@ -335,6 +335,15 @@ def test_sufficient_stats():
     np.testing.assert_array_equal(transition, [[0, 0, 1], [0, 0, 0], [0, 0, 1]])
 
 
+def test_sufficient_stats_step_by_step():
+    path = jnp.asarray([0, 2, 2, 1])
+    node, transition = DiscreteChain(length=3, num_states=3, shared=False).sufficient_stats(path)
+    np.testing.assert_array_equal(node, np.eye(3)[[0, 2, 2, 1]] * (np.arange(4) < 3)[:, None])
+    expected = np.zeros((3, 3, 3))
+    expected[[0, 1], [0, 2], [2, 2]] = 1
+    np.testing.assert_array_equal(transition, expected)
+
+
 def test_sufficient_stats_need_the_number_of_states():
     with pytest.raises(ValueError, match="num_states"):
         DiscreteChain().sufficient_stats(jnp.asarray([0, 1]))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, nbinom
 
 from helpers import tree_close
 from models import MODELS, energy, infer, known, random_case, random_parameters
@@ -21,6 +21,7 @@ from svae.expfam import (
 )
 from svae.meanfield import CoordinateAscent
 from svae.pgm import LDS, SLDS, LDSGlobals, SLDSGlobals
+from svae.pgm.semi_markov import SIZES
 
 
 def normal(x, mean, covariance):
@@ -59,6 +60,25 @@ def log_density_slds(p, z, k):
     return normal(z[0], *p.initial) + moves + markov(k, p.start, p.transition)
 
 
+def log_density_jslds(p, z, k):
+    first = normal(z[0], *(x[k[0]] for x in p.initial))
+    rules = [p.dynamics if a == b else p.jump for a, b in itertools.pairwise(k)]
+    moves = sum(transition(z, t, *(x[s] for x in rules[t])) for t, s in enumerate(k[1:]))
+    return first + moves + markov(k, p.start, p.transition)
+
+
+def log_density_hsmm_slds(p, z, path):
+    k, left = np.asarray(path.state), np.asarray(path.remaining)
+    begins = [t for t in range(len(k)) if t == 0 or left[t - 1] == 0]
+    size, again = SIZES[p.dwell.size], np.asarray(p.dwell.again)
+    dwells = sum(nbinom.logpmf(left[t], size[k[t]], 1 - again[k[t]]) for t in begins)
+    others = lambda i: [j for j in range(len(p.start)) if j != i]
+    pairs = [(k[t - 1], k[t]) for t in begins if t]
+    changes = sum(np.log(p.transition[i, others(i).index(j)]) for i, j in pairs)
+    moves = sum(transition(z, t, *(x[s] for x in p.dynamics)) for t, s in enumerate(k))
+    return normal(z[0], *p.initial) + moves + np.log(p.start[k[0]]) + changes + dwells
+
+
 def log_density_coupled(p, z, j, k):
     moves = sum(
         transition(z, t, *(x[a, b] for x in p.dynamics)) for t, (a, b) in enumerate(zip(j, k, strict=True))
@@ -68,7 +88,9 @@ def log_density_coupled(p, z, j, k):
 
 
 LOG_DENSITIES = {
-    name.removeprefix("log_density_"): f for name, f in globals().items() if "log_density_" in name
+    name.removeprefix("log_density_").replace("_", "-"): f
+    for name, f in globals().items()
+    if "log_density_" in name
 }
 
 
@@ -89,7 +111,7 @@ def test_energy_is_the_log_density_at_known_values(name):
         return values, model.energy(theta, stats_of(model, values), None)
 
     values, actual = generate(keys[1], parameters)
-    expected = LOG_DENSITIES[name](jax.tree.map(np.asarray, parameters), *map(np.asarray, values))
+    expected = LOG_DENSITIES[name](*jax.tree.map(np.asarray, (parameters, *values)))
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 

@@ -24,6 +24,9 @@ from svae.expfam import (
     LinearGaussian,
     MatrixNormalInverseWishart,
     MNIWParameters,
+    NegativeBinomialParameters,
+    NegativeBinomialPrior,
+    NegativeBinomialValue,
     NIWParameters,
     NormalInverseWishart,
     Product,
@@ -35,6 +38,7 @@ from svae.expfam.dirichlet import DirichletUnconstrained
 
 SYMMETRIC = {"second", "output", "input"}
 SAMPLES = 20_000
+WITH_INTEGERS = "categorical", "negative-binomial"  # in their values
 
 
 class Parts(NamedTuple):
@@ -68,6 +72,9 @@ def random_standard(name, seed=0, batch=(3,)):
             standard = NIWParameters(spd(2), normal(2), positive(), positive() + 1.5)
         case "mniw":
             standard = MNIWParameters(spd(2), normal(2, 3), spd(3), positive() + 1.5)
+        case "negative-binomial":
+            weight = np.log(rng.dirichlet(np.full(3, 3.0), size=batch))
+            standard = NegativeBinomialParameters(weight, positive(3), positive(3))
         case "product":
             standard = Parts(*(random_standard(part, seed, batch) for part in Parts._fields))
     return jax.tree.map(jnp.asarray, standard)
@@ -79,6 +86,7 @@ FAMILIES = {
     "dirichlet": Dirichlet(),
     "niw": NormalInverseWishart(),
     "mniw": MatrixNormalInverseWishart(),
+    "negative-binomial": NegativeBinomialPrior(3),
     "product": Product(Parts(NormalInverseWishart(), MatrixNormalInverseWishart(), Dirichlet())),
 }
 SINGLE_FAMILIES = [name for name in FAMILIES if name != "product"]
@@ -95,6 +103,8 @@ def random_natural(name, seed=0, batch=(3,)):
     natural = to_natural(FAMILIES[name], random_standard(name, seed, batch))
     if name == "categorical":  # natural parameters need not be normalised
         natural = CategoricalTerms(natural.one_hot + 0.7)
+    if name == "negative-binomial":
+        natural = natural._replace(size=natural.size + 0.7)
     return natural
 
 
@@ -181,6 +191,15 @@ def test_dirichlet_density():
 
 
 SIGMA = np.array([[1.3, 0.4], [0.4, 0.7]])
+
+
+@pytest.mark.parametrize("size", range(3))
+def test_negative_binomial_prior_density(size):
+    log_weight, a, b = standard = random_standard("negative-binomial", batch=())
+    family, p = FAMILIES["negative-binomial"], 0.3
+    value = NegativeBinomialValue(jnp.asarray(size), jnp.asarray(p))
+    expected = log_weight[size] + stats.beta.logpdf(p, a[size], b[size])
+    np.testing.assert_allclose(log_density(family, to_natural(family, standard), value), expected, rtol=1e-10)
 
 
 def test_niw_density():
@@ -410,7 +429,7 @@ def test_samples_have_the_expected_stats(key, name):
         x = np.asarray(x)
         error = np.std(x, axis=(0, 1)) / np.sqrt(SAMPLES)
         assert np.all(np.abs(np.mean(x, axis=(0, 1)) - y) <= 5 * error), keystr(path)
-        if name != "categorical":
+        if name not in WITH_INTEGERS:
             assert len(np.unique(x.reshape(SAMPLES, -1)[:, 0])) == SAMPLES, "draws repeat"
 
 
@@ -431,6 +450,7 @@ GOOD = {
     "gaussian": GaussianParameters(np.zeros(2), EYE),
     "categorical": CategoricalParameters(np.full(4, 0.25)),
     "dirichlet": DirichletParameters(np.ones(4)),
+    "negative-binomial": NegativeBinomialParameters(*(np.log(np.full(2, 0.5)), np.ones(2), np.ones(2))),
     "niw": NIWParameters(EYE, np.zeros(2), np.ones(()), np.full((), 3.0)),
     "mniw": MNIWParameters(EYE, np.zeros((2, 3)), np.eye(3), np.full((), 3.0)),
 }
@@ -447,6 +467,8 @@ BAD = [
     ("dirichlet", "concentration", np.array([1.0, -1.0, 1.0, 1.0])),
     ("dirichlet", "concentration", np.array([1.0, 0.0, 1.0, 1.0])),
     ("dirichlet", "concentration", np.array([1.0, np.nan, 1.0, 1.0])),
+    ("negative-binomial", "again", np.array([1.0, 0.0])),
+    ("negative-binomial", "end", np.array([-1.0, 1.0])),
     ("niw", "scale", np.zeros((2, 3))),
     ("niw", "scale", INDEFINITE),
     ("niw", "mean", np.zeros(3)),
@@ -516,7 +538,7 @@ def test_single_precision_stays_single(key, name):
         results = [natural, unconstrained, family.standard_from_natural(natural)]
         results += [family.standard_from_unconstrained(unconstrained), family.infer(natural)]
         results += [family.infer_standard(standard), family.kl(natural, natural)]
-        if name != "categorical":  # its values are integers
+        if name not in WITH_INTEGERS:
             value = family.sample(key, natural)
             results += [value, family.sufficient_stats(value)]
         return results

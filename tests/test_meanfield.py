@@ -150,7 +150,7 @@ def difference_quotient(model, case, direction, eps):
     return jnp.vdot(jnp.array([1.0, -8.0, 8.0, -1.0]), values) / (12 * eps)
 
 
-@pytest.mark.parametrize("name", ["lds", "mixture", "slds", "hmm", "coupled"])
+@pytest.mark.parametrize("name", ["lds", "mixture", "slds", "hmm", "jslds", "hsmm-slds", "coupled"])
 def test_gradients_agree_three_ways(name):
     model = MODELS[name]
     case = random_case(model)

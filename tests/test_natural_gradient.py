@@ -18,6 +18,8 @@ from svae.expfam import (
     DirichletTerms,
     MatrixNormalInverseWishart,
     MNIWParameters,
+    NegativeBinomialParameters,
+    NegativeBinomialPrior,
     NIWParameters,
     NormalInverseWishart,
     Product,
@@ -113,6 +115,31 @@ def test_natural_gradient_is_the_inverse_fisher_information_times_the_plain_one(
     assert np.linalg.eigvalsh(fisher)[0] > 0
     assert relative_error(natural, np.linalg.solve(fisher, plain)) < 1e-8
     assert relative_error(natural, plain) > 0.1
+
+
+def test_natural_gradient_where_natural_parameters_have_a_free_constant():
+    """Sizes of a negative binomial have weights that need not sum to one."""
+    family = NegativeBinomialPrior(3)
+    parameters = [[-1.0, -2.0, 0.5], [2.0, 3.0, 0.7], [1.0, 4.0, 2.0]]
+    standard = NegativeBinomialParameters(*map(jnp.asarray, parameters))
+    start, unravel = ravel_pytree(family.unconstrained_from_standard(standard))
+    natural, unravel_natural = ravel_pytree(family.natural_from_unconstrained(unravel(start)))
+
+    def loss(u, rule):
+        flat = ravel_pytree(parameter_posterior(family, unravel(u), rule).stats)[0]
+        return jnp.sum(jnp.tanh(flat * np.cos(1 + np.arange(9))))
+
+    def natural_of(u):
+        return ravel_pytree(family.natural_from_unconstrained(unravel(u)))[0]
+
+    def stats(n):
+        return ravel_pytree(family.expected_stats(unravel_natural(n)))[0]
+
+    jacobian, covariance = jax.jacfwd(natural_of)(start), jax.jacfwd(stats)(natural)
+    fisher = np.asarray(jacobian).T @ covariance @ jacobian
+    plain, natural_gradient = (np.asarray(jax.grad(loss)(start, rule)) for rule in (PLAIN, UNBIASED))
+    assert np.linalg.eigvalsh(fisher)[0] > 0
+    assert relative_error(natural_gradient, np.linalg.solve(fisher, plain)) < 1e-8
 
 
 def test_natural_gradient_of_the_divergence_is_the_difference_of_natural_parameters():

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.linalg import block_diag
 from scipy.special import logsumexp
 
 from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
-from svae.pgm.particles import Evidence, SwitchingParameters, absorb, draw_paths, reading
+from svae.pgm import SLDSGlobals
+from svae.pgm.particles import Evidence, absorb, draw_paths, markov_switching, reading
+from switching_oracle import given_rules, highest
 
 STATES, SIZE = 2, 2
 
@@ -23,7 +24,7 @@ def parameters():
     weights = np.concatenate(
         [0.7 * rng.normal(size=(STATES, SIZE, SIZE)), rng.normal(size=(STATES, SIZE, 1))], axis=2
     )
-    return SwitchingParameters(
+    return SLDSGlobals(
         GaussianParameters(jnp.asarray(rng.normal(size=SIZE)), jnp.asarray(covariance[-1])),
         LinearGaussian(jnp.asarray(weights), jnp.asarray(covariance[:-1])),
         jnp.array([0.3, 0.7]),
@@ -44,42 +45,18 @@ def evidence():
 
 def enumerated(parameters, evidence):
     """Log-evidence, probability of each path of states, and the mean of z given it, all dense."""
-    steps = evidence.path.first.shape[0]
-    r, R = np.ravel(evidence.path.first), block_diag(*(-2 * np.asarray(evidence.path.second)))
     scores, means = {}, {}
-    for path in itertools.product(range(STATES), repeat=steps - 1):
-        mean, covariance = [np.asarray(parameters.initial.mean)], np.zeros((steps * SIZE, steps * SIZE))
-        covariance[:SIZE, :SIZE] = parameters.initial.covariance
+    for path in itertools.product(range(STATES), repeat=len(evidence.path.first) - 1):
         log_prior = np.log(parameters.start[path[0]]) + sum(
             np.log(parameters.transition[i, j]) for i, j in itertools.pairwise(path)
         )
-        for t, k in enumerate(path, 1):
-            matrix = np.asarray(parameters.dynamics.weights[k, :, :-1])
-            here, before = slice(t * SIZE, (t + 1) * SIZE), slice((t - 1) * SIZE, t * SIZE)
-            mean.append(matrix @ mean[-1] + np.asarray(parameters.dynamics.weights[k, :, -1]))
-            covariance[here] = matrix @ covariance[before]
-            covariance[:, here] = covariance[here].T
-            covariance[here, here] = (
-                matrix @ covariance[before, before] @ matrix.T + parameters.dynamics.covariance[k]
-            )
-        m = np.concatenate(mean)
-        precision = np.linalg.inv(covariance)
-        posterior = np.linalg.inv(precision + R)
-        centre = posterior @ (precision @ m + r)
-        level = 0.5 * (
-            centre @ (precision + R) @ centre
-            - m @ precision @ m
-            + np.linalg.slogdet(posterior)[1]
-            - np.linalg.slogdet(covariance)[1]
-        )
-        states = sum(float(evidence.states[t, k]) for t, k in enumerate(path))
-        scores[path], means[path] = log_prior + level + states, centre.reshape(steps, SIZE)
+        rules = [[x[k] for x in parameters.dynamics] for k in path]
+        level, means[path] = given_rules(parameters.initial, rules, evidence.path)
+        states = sum(float(evidence.rules[t, k]) for t, k in enumerate(path))
+        scores[path] = log_prior + level + states
     total = logsumexp(list(scores.values()))
-    return (
-        total - 0.5 * r @ np.linalg.pinv(R) @ r,
-        {path: np.exp(score - total) for path, score in scores.items()},
-        means,
-    )
+    probabilities = {path: np.exp(score - total) for path, score in scores.items()}
+    return total - highest(evidence.path), probabilities, means
 
 
 def test_absorbing_a_potential_is_a_conjugate_update():
@@ -111,9 +88,9 @@ def test_absorbing_a_potential_is_a_conjugate_update():
 def test_draws_are_those_of_the_exact_posterior(parameters, evidence):
     total, probabilities, means = enumerated(parameters, evidence)
     count = 4000
-    paths = draw_paths(jax.random.key(0), parameters, evidence, 1000, count)
+    paths = draw_paths(jax.random.key(0), markov_switching(*parameters), evidence, 1000, count)
     assert float(paths.log_evidence) == pytest.approx(total, abs=0.05)
-    drawn = [tuple(path) for path in np.asarray(paths.states).tolist()]
+    drawn = [tuple(path) for path in np.asarray(paths.modes[:, 1:]).tolist()]
     for path, probability in probabilities.items():
         error = 4 * np.sqrt(probability / count) + 0.015  # of the draws, and of the particles
         assert drawn.count(path) / count == pytest.approx(probability, abs=error), path
@@ -125,10 +102,10 @@ def test_draws_are_those_of_the_exact_posterior(parameters, evidence):
 
 def test_latents_spread_as_they_should(parameters, evidence):
     """With one state allowed the posterior is Gaussian, and its covariance is known."""
-    only = evidence._replace(states=jnp.asarray([[0.0, -1e9]] * 4))
+    only = evidence._replace(rules=jnp.asarray([[0.0, -1e9]] * 4))
     _, _, means = enumerated(parameters, evidence)
-    paths = draw_paths(jax.random.key(1), parameters, only, 10, 20000)
-    assert np.all(np.asarray(paths.states) == 0)
+    paths = draw_paths(jax.random.key(1), markov_switching(*parameters), only, 10, 20000)
+    assert np.all(np.asarray(paths.modes[:, 1:]) == 0)
     latents = np.asarray(paths.latents)
     np.testing.assert_allclose(latents.mean(axis=0), means[0, 0, 0, 0], atol=0.03)
     steps = np.diff(latents, axis=1).reshape(20000, -1)
@@ -155,11 +132,13 @@ def test_padding_changes_nothing_before_it(parameters, evidence):
     behind = GaussianTerms(jnp.full((3, SIZE), 7.0), jnp.broadcast_to(-2.5 * jnp.eye(SIZE), (3, SIZE, SIZE)))
     padded = Evidence(
         jax.tree.map(lambda x, y: jnp.concatenate([x, y]), evidence.path, behind),
-        jnp.pad(evidence.states, [(0, 3), (0, 0)]),
+        jnp.pad(evidence.rules, [(0, 3), (0, 0)]),
     )
-    alone = draw_paths(jax.random.key(0), parameters, evidence, 500, 4000)
-    paths = draw_paths(jax.random.key(0), parameters, padded, 500, 4000, length=jnp.asarray(5))
+    alone = draw_paths(jax.random.key(0), markov_switching(*parameters), evidence, 500, 4000)
+    paths = draw_paths(
+        jax.random.key(0), markov_switching(*parameters), padded, 500, 4000, length=jnp.asarray(5)
+    )
     assert np.all(np.asarray(paths.latents[:, 5:]) == 0)
-    assert np.all(np.asarray(paths.states[:, 4:]) == 0)
+    assert np.all(np.asarray(paths.modes[:, 5:]) == 0)
     np.testing.assert_allclose(paths.latents[:, :5].mean(axis=0), alone.latents.mean(axis=0), atol=0.08)
     assert float(paths.log_evidence) == pytest.approx(float(alone.log_evidence), abs=0.08)

@@ -69,7 +69,9 @@ class ModelSettings(Section):
     kind: Literal[
         "svae", "srnn", "dks", "dks-concrete", "dks-straight-through", "transformer-dvae", "vq-vae"
     ] = Field("svae", description="All but svae have networks only: no graph, one stage of training.")
-    graph: Literal["slds", "lds", "mixture"] = Field("slds", description="The graphical model of an svae.")
+    graph: Literal["slds", "jslds", "hsmm-slds", "lds", "hmm", "mixture", "normal"] = Field(
+        "slds", description="The graphical model of an svae; normal is the plain VAE."
+    )
     num_states: PositiveInt = Field(20, description="States to start from; unused ones are dropped.")
     latent_dim: PositiveInt = Field(4, description="Dimensions of the latent path.")
     typical_duration: Duration | None = Field(None, description="How long a state lasts before it changes.")
@@ -81,6 +83,9 @@ class ModelSettings(Section):
     hidden: tuple[PositiveInt, ...] = Field((256, 128), description="Hidden layers of the encoder.")
     precision_per_step: bool = Field(
         False, description="Whether the encoder gives a precision for each step."
+    )
+    own_recognition: bool = Field(
+        False, description="Inference by dynamics that share nothing with the model's (SIN): lds and slds."
     )
     form: Literal["sequential", "parallel", "kernel"] | None = Field(
         None, description="Algorithm of inference in time; None: the fastest on this machine."
@@ -121,6 +126,9 @@ class JointSettings(Section):
     noise_rate: PositiveFloat = 2e-3
     graph_rate: PositiveFloat = 0.005
     gradient: Literal["unbiased", "biased", "plain"] = "unbiased"
+    adjoint: Literal["richardson", "conjugate-gradients", "no-solve", "unrolled"] = Field(
+        "richardson", description="How gradients pass through inference."
+    )
     max_sweeps: PositiveInt = 10
     tolerance: float = Field(1e-3, ge=0, description="Nats between sweeps at which inference has converged.")
     patience: PositiveInt | None = Field(

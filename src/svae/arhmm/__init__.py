@@ -8,7 +8,9 @@ from svae.arhmm.emissions import stats_from_flat as stats_from_flat
 from svae.arhmm.fit import Effort as Effort
 from svae.arhmm.fit import fit_arhmm as fit_arhmm
 from svae.arhmm.known import with_known_states as with_known_states
+from svae.arhmm.local import pad as pad
 from svae.arhmm.model import Fit as Fit
 from svae.arhmm.model import Prior as Prior
+from svae.arhmm.model import paths as paths
 from svae.arhmm.persistence import persistence_for_duration as persistence_for_duration
 from svae.arhmm.transitions import StickyPrior as StickyPrior

@@ -11,4 +11,7 @@ from svae.chains.gaussian_terms import GaussianChainTerms as GaussianChainTerms
 from svae.chains.gaussian_terms import natural_from_potentials as natural_from_potentials
 from svae.chains.padding import Length as Length
 from svae.chains.padding import valid_steps as valid_steps
+from svae.chains.semi_markov import SemiMarkovChain as SemiMarkovChain
+from svae.chains.semi_markov import SemiMarkovPath as SemiMarkovPath
+from svae.chains.semi_markov import SemiMarkovTerms as SemiMarkovTerms
 from svae.chains.steps import IndependentSteps as IndependentSteps

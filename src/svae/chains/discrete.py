@@ -47,7 +47,8 @@ class DiscreteChain(ExponentialFamily):
 
     length: Length = None
     form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
-    num_states: int | None = eqx.field(default=None, static=True)  # only `sufficient_stats` needs it
+    num_states: int | None = eqx.field(default=None, static=True)  # only `sufficient_stats` needs it,
+    shared: bool = eqx.field(default=True, static=True)  # and whether one transition is that of all steps
 
     def infer(self, natural: DiscreteChainTerms) -> tuple[Float[Array, ""], DiscreteChainTerms]:
         """Log-partition, marginals, and pair marginals (summed where the transition is shared)."""
@@ -125,12 +126,13 @@ class DiscreteChain(ExponentialFamily):
         return self._path(natural, jnp.zeros_like(natural.node), jnp.max)
 
     def sufficient_stats(self, value: Int[Array, "time"]) -> DiscreteChainTerms:
-        """One-hot vectors, and the counts of each transition."""
+        """One-hot vectors, and the transitions: their counts, or step by step where they are not shared."""
         if self.num_states is None:
             raise ValueError("DiscreteChain(num_states=...) is needed to make one-hot vectors")
         one_hot = jax.nn.one_hot(value, self.num_states)
         one_hot = zero_padding(valid_steps(value.shape[0], self.length), one_hot)
-        return DiscreteChainTerms(one_hot, jnp.einsum("ti,tj->ij", one_hot[:-1], one_hot[1:]))
+        pairs = one_hot[:-1, :, None] * one_hot[1:, None, :]
+        return DiscreteChainTerms(one_hot, jnp.sum(pairs, axis=0) if self.shared else pairs)
 
     def _path(self, natural: DiscreteChainTerms, noise: Array, reduce: Callable) -> Int[Array, "time"]:
         if natural.node.shape[0] == 0:

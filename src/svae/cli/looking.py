@@ -1,11 +1,11 @@
-"""Commands that look at things: inspect, report, compare, doctor."""
+"""Commands that look at things: inspect, report, doctor."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from svae.cli.common import Rate, Source, app, load_model, note, plainly
+from svae.cli.common import Rate, Source, app, load_model, plainly
 
 MOST_CHANNELS = 20  # and labels, that `inspect` lists
 
@@ -81,36 +81,3 @@ def report(
         page = out or folder / "report.html"
         write_report(report_for(fitted, recordings, folder), page)
         typer.echo(f"written {page}")
-
-
-@app.command()
-def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
-    out: Annotated[
-        Path | None, typer.Option(dir_okay=False, metavar="PATH", help="Also write the table, as CSV.")
-    ] = None,
-) -> None:
-    """Put the results of several runs side by side, and their scores if `svae evaluate` wrote some."""
-    with plainly():
-        import pandas as pd
-
-        from svae.comparison import compare_runs
-
-        *parts, notes = compare_runs(folders)
-        width = max(24, *(len(str(name)) + 1 for part in parts for name in part.index))
-        typer.echo(" " * width + "".join(f"{folder.name[-18:]:>20}" for folder in folders))
-        for part in parts:
-            for name, values in part.iterrows():
-                typer.echo(f"{name!s:<{width}}" + "".join(f"{_cell(value):>20}" for value in values))
-            typer.echo("")
-        for text in notes:
-            note(text)
-        if out is not None:
-            pd.concat(parts).to_csv(out)
-            typer.echo(f"written {out}")
-
-
-def _cell(value: Any) -> str:
-    if value is None or value != value:  # a run may lack what another has
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)[-18:]

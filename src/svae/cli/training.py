@@ -54,6 +54,9 @@ def fit(
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Settings as TOML.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A model by name, such as svae-lds, sin-slds or dks.")
+    ] = None,
     changes: Set = None,
     rate: Rate = None,
     force: Annotated[bool, typer.Option("--force", help="Start anew in a folder that holds a run.")] = False,
@@ -62,9 +65,10 @@ def fit(
     """Train a model on recordings, and write segments, a report and the model to a run folder."""
     with plainly():
         from svae.config import load_config, override
-        from svae.presets import settings_for
+        from svae.presets import settings_for, with_model
 
         settings = load_config(config) if config is not None else settings_for(data)
+        settings = settings if model is None else with_model(settings, model)
         source = settings.data.model_copy(update={"path": data})  # as it is, also if it looks like a number
         given = [] if rate is None else [f"data.rate={rate}"]
         settings = override(settings.model_copy(update={"data": source}), [*given, *(changes or [])])

@@ -48,7 +48,10 @@ def _synthetic(num_sequences: int = 128, length: int = 250, seed: int = 0) -> Re
     return laplacian(num_sequences, length, seed)
 
 
-BUILT_IN: dict[str, Reader] = {"mocap6": mocap6, "synthetic": _synthetic, "laplacian": _synthetic}
+BUILT_IN: dict[str, Reader] = {
+    "mocap6": mocap6,
+    **dict.fromkeys(("synthetic", "laplace", "laplacian"), _synthetic),
+}
 
 # What readers and the libraries beneath them raise at a file that is broken.
 BROKEN = (OSError, ValueError, RuntimeError, KeyError, EOFError, IndexError, zipfile.BadZipFile)

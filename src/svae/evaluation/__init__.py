@@ -14,6 +14,7 @@ from svae.evaluation.draws import interval_coverage as interval_coverage
 from svae.evaluation.draws import score_draws as score_draws
 from svae.evaluation.edges import EdgeJump as EdgeJump
 from svae.evaluation.edges import edge_jumps as edge_jumps
+from svae.evaluation.edges import joined as joined
 from svae.evaluation.frechet import FrechetEstimate as FrechetEstimate
 from svae.evaluation.frechet import Moments as Moments
 from svae.evaluation.frechet import Spread as Spread

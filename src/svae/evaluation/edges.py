@@ -40,6 +40,16 @@ def edge_jumps(
     return _jump(drawn, steps, left), _jump(drawn, steps, right)
 
 
+def joined(
+    draws: Float[ndarray, "samples time features"], truth: Float[ndarray, "time features"], gap: slice
+) -> float:
+    """The share of draws that leave the gap by a step no larger than the largest that was seen outside it."""
+    size = lambda steps: np.sqrt(np.mean(steps**2, axis=-1))
+    before, after = (size(np.diff(x, axis=0)) for x in (truth[: gap.start], truth[gap.stop :]))
+    largest = np.nanmax(np.concatenate([before, after]))
+    return float(np.mean(size(truth[gap.stop] - draws[:, gap.stop - 1]) <= largest))
+
+
 def _jump(
     drawn: Float[ndarray, "samples steps features"],
     steps: Float[ndarray, "steps features"],

@@ -33,5 +33,9 @@ from svae.expfam.natural_gradient import fixed_parameters as fixed_parameters
 from svae.expfam.natural_gradient import natural_descent as natural_descent
 from svae.expfam.natural_gradient import parameter_posterior as parameter_posterior
 from svae.expfam.natural_gradient import prior_kl as prior_kl
+from svae.expfam.negative_binomial import NegativeBinomialParameters as NegativeBinomialParameters
+from svae.expfam.negative_binomial import NegativeBinomialPrior as NegativeBinomialPrior
+from svae.expfam.negative_binomial import NegativeBinomialTerms as NegativeBinomialTerms
+from svae.expfam.negative_binomial import NegativeBinomialValue as NegativeBinomialValue
 from svae.expfam.propagate import linearize as linearize
 from svae.expfam.propagate import propagate as propagate

@@ -14,6 +14,8 @@ from svae.models.dks import DKS as DKS
 from svae.models.dks import make_dks as make_dks
 from svae.models.partial import partly_seen as partly_seen
 from svae.models.partial import with_decoder_potentials as with_decoder_potentials
+from svae.models.recognition import Recognition as Recognition
+from svae.models.recognition import make_recognition as make_recognition
 from svae.models.sequential import SequentialModel as SequentialModel
 from svae.models.srnn import SRNN as SRNN
 from svae.models.srnn import make_srnn as make_srnn

@@ -104,7 +104,7 @@ class Model(eqx.Module):
         """The data's mean, decoded from the latent variables' mean."""
 
     def draw_parameters(self, key: PRNGKeyArray) -> Any:
-        """For `impute` and `generate`: draws of what all sequences share, where that is unknown."""
+        """Draws of what all sequences share, for `impute`, `forecast` and `generate`; None if it is known."""
         return None
 
     @abstractmethod
@@ -117,7 +117,9 @@ class Model(eqx.Module):
     ) -> Draws:
         """New sequences."""
 
-    def forecast(self, key: PRNGKeyArray, batch: Batch, horizon: int, num_samples: int) -> Draws:
+    def forecast(
+        self, key: PRNGKeyArray, batch: Batch, horizon: int, num_samples: int, parameters: Any = None
+    ) -> Draws:
         """Draws of what comes after each sequence, (samples, batch, horizon, ...)."""
         if batch.allowed is not None:
             raise ValueError("a forecast does not know which states are allowed after the end")
@@ -126,7 +128,8 @@ class Model(eqx.Module):
         longer = longer.at[:, :time].set(jnp.where(batch.inside[:, :, None], batch.values, jnp.nan))
         nothing = lambda x: jnp.pad(x, [(0, 0), (0, horizon), *[(0, 0)] * (x.ndim - 2)])
         potentials = jax.tree.map(nothing, batch.potentials)
-        drawn = self.impute(key, Batch(longer, batch.lengths + horizon, None, potentials), num_samples)
+        extended = Batch(longer, batch.lengths + horizon, None, potentials)
+        drawn = self.impute(key, extended, num_samples, parameters)
         steps = (batch.lengths[:, None] + jnp.arange(horizon)[None])[None]
 
         def after(x):

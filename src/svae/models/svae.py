@@ -29,6 +29,7 @@ from svae.expfam import (
 )
 from svae.meanfield import Adjoint, Blocks, CoordinateAscent, GaussSeidel
 from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
+from svae.models.recognition import Recognition
 from svae.networks import Encoder, Evidence, Likelihood, mlp_decoder, mlp_encoder
 from svae.pgm import GraphicalModel, Inference, num_draws
 
@@ -44,6 +45,7 @@ class SVAE(Model):
     solver: CoordinateAscent = eqx.field(default_factory=CoordinateAscent, static=True)
     adjoint: Adjoint = eqx.field(default_factory=GaussSeidel, static=True)
     rule: GradientRule = eqx.field(default=UNBIASED, static=True)
+    recognition: Recognition | None = None  # dynamics of q(z), if they are not those of the model
 
     @property
     def num_states(self) -> int | None:
@@ -51,8 +53,11 @@ class SVAE(Model):
         return getattr(self.pgm, "num_states", None)
 
     def posterior(self) -> ParameterPosterior:
-        """q(theta)."""
-        return parameter_posterior(self.pgm.family, self.parameters, self.rule)
+        """q(theta), and what inference uses in its place if it has dynamics of its own."""
+        posterior = parameter_posterior(self.pgm.family, self.parameters, self.rule)
+        if self.recognition is None:
+            return posterior
+        return posterior._replace(inference_stats=self.recognition.stats())
 
     def evidence(self, batch: Batch) -> Evidence:
         """What the encoder makes of every sequence."""
@@ -146,7 +151,10 @@ class SVAE(Model):
         variables of one sequence in another way, such as `svae.pgm.bridge`.
         """
         parameter_key, latent_key, data_key = jax.random.split(key, 3)
-        if complete is None:
+        if complete is None and self.recognition is not None:  # q(z) is all there is: no gap has another
+            posterior = self.posterior()
+            complete = lambda key, *rest: self.pgm.draw(key, posterior, *rest, solver=self.solver)
+        elif complete is None:
             drawn = self.draw_parameters(parameter_key) if parameters is None else parameters
             complete = lambda key, *rest: self.pgm.complete(key, drawn, *rest)
         one = lambda key, potentials, length: complete(key, potentials, num_samples, length)
@@ -239,7 +247,9 @@ def make_svae(
     return SVAE(pgm, parameters, encoder, decoder, likelihood, **settings)
 
 
-def with_graph(model: SVAE, pgm: GraphicalModel, standard: Terms) -> SVAE:
+def with_graph(
+    model: SVAE, pgm: GraphicalModel, standard: Terms, recognition: Recognition | None = None
+) -> SVAE:
     """The same networks around another graphical model, with the standard parameters of q(theta)."""
     parameters = pgm.family.unconstrained_from_standard(standard)
-    return dataclasses.replace(model, pgm=pgm, parameters=parameters)
+    return dataclasses.replace(model, pgm=pgm, parameters=parameters, recognition=recognition)

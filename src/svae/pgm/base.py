@@ -81,6 +81,10 @@ class GraphicalModel(eqx.Module):
     def generate(self, key: PRNGKeyArray, parameters: Any, num_steps: int) -> tuple:
         """Latent variables drawn from p(z | parameters), one value for each block."""
 
+    def states_energy(self, theta: Terms, states: Terms) -> Float[Array, ""]:
+        """E_q[log p(k | theta)]: the part of the energy that is the states' alone."""
+        raise TypeError(f"{type(self).__name__} does not tell its states' energy from that of the path")
+
     def problem(self, length: Length = None) -> Problem:
         """The mean-field problem of a sequence of `length` steps (None: of all steps there are)."""
         return Problem(eqx.Partial(_energy_of, self, length), self.blocks(length))
@@ -154,7 +158,19 @@ class GraphicalModel(eqx.Module):
         self, key: PRNGKeyArray, parameters: Any, potentials: Blocks, count: int, length: Length
     ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
         """The same with known parameters. This is exact for models of one block; others should do better."""
-        solution = self.infer(fixed_parameters(self.family, parameters), potentials, length=length).solution
+        return self.draw(key, fixed_parameters(self.family, parameters), potentials, count, length)
+
+    def draw(
+        self,
+        key: PRNGKeyArray,
+        posterior: ParameterPosterior,
+        potentials: Blocks,
+        count: int,
+        length: Length,
+        solver: CoordinateAscent | None = None,
+    ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
+        """From q(z), with the states of each step."""
+        solution = self.infer(posterior, potentials, length=length, solver=solver).solution
         draw = lambda key: self.sample(key, solution, length)
         latents, *states = jax.vmap(draw)(jax.random.split(key, count))
         return latents, self.frame_states(states[0]) if states else None
@@ -183,8 +199,8 @@ class GraphicalModel(eqx.Module):
         """The discrete states of highest posterior probability, step by step."""
         raise TypeError(f"{type(self).__name__} has no discrete states")
 
-    def frame_states(self, states: Int[Array, "*batch chain"]) -> Int[Array, "*batch time"]:
-        """One state for each step, from one for each link of the discrete chain."""
+    def frame_states(self, states: Any) -> Int[Array, "*batch time"]:
+        """One state for each step, from a value of the block of states."""
         return states
 
     def sample(self, key: PRNGKeyArray, solution: Solution, length: Length = None) -> tuple:

@@ -11,13 +11,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from svae.chains import Length
 from svae.chains.padding import choose
-from svae.expfam import CategoricalTerms, ParameterPosterior, Terms
+from svae.expfam import ParameterPosterior, Terms, add
 from svae.meanfield import Blocks, CoordinateAscent
 from svae.pgm.base import GraphicalModel
-from svae.pgm.factors import markov_energy
-from svae.pgm.hmm import HMM
-from svae.pgm.mixture import GaussianMixture
-from svae.pgm.slds import SLDS
 
 
 def bridge(
@@ -35,10 +31,11 @@ def bridge(
     if len(potentials) == 1:
         return jax.vmap(lambda key: model.sample(key, seen, length)[0])(keys), None
     observed = jnp.any(potentials[0].second != 0, axis=(-2, -1))
-    if isinstance(model, SLDS):  # a state rules a transition, which two frames show
+    if len(potentials[1][0]) < len(observed):  # a state rules a transition, which two frames show
         observed = observed[1:] & observed[:-1]
     states = model.blocks(length)[1]
-    prior = _states_alone(model, posterior.inference_stats, potentials[1])
+    alone = lambda states: model.states_energy(posterior.inference_stats, states)
+    prior = add(potentials[1], jax.grad(alone)(potentials[1]))
     chain = _where(observed, seen.naturals[1], prior)
 
     def one(key):
@@ -50,16 +47,6 @@ def bridge(
         return latents, model.frame_states(path)
 
     return jax.lax.map(one, keys)
-
-
-def _states_alone(model: GraphicalModel, theta: Terms, potential: Terms) -> Terms:
-    """Natural parameters of the states before any of the continuous variables is seen."""
-    if isinstance(model, GaussianMixture):
-        return CategoricalTerms(potential.one_hot + theta.weights.log_probability[None])
-    if not isinstance(model, SLDS | HMM):
-        raise TypeError(f"{type(model).__name__} has no completions by expected potentials")
-    message = jax.grad(lambda states: markov_energy(theta.start, theta.transition, states))(potential)
-    return jax.tree.map(jnp.add, potential, message)
 
 
 def _where(observed: Array, seen: Terms, other: Terms) -> Terms:

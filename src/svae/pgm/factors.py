@@ -42,9 +42,10 @@ def transition_log_density(theta: MNIWTerms, chain: GaussianChainTerms) -> Float
 def markov_energy(
     start: DirichletTerms, transition: DirichletTerms, chain: DiscreteChainTerms
 ) -> Float[Array, ""]:
-    """E log p(k_1) + sum_t E log p(k_{t+1} | k_t), for shared transitions."""
+    """E log p(k_1) + sum_t E log p(k_{t+1} | k_t)."""
     first = jnp.sum(chain.node[:1] * start.log_probability[None])
-    return first + jnp.sum(chain.transition * transition.log_probability)
+    pairs = chain.transition if chain.transition.ndim == 2 else jnp.sum(chain.transition, axis=0)
+    return first + jnp.sum(pairs * transition.log_probability)
 
 
 def _pair(pairs: list[tuple[Array, Array]]) -> Float[Array, "time *k"]:

@@ -70,7 +70,11 @@ class HMM(GraphicalModel):
         """sum_t E log p(z_t | k_t) + E log p(k)."""
         z, k = stats
         emissions = jnp.sum(k.node * normal_log_density(theta.emission, *z))
-        return emissions + markov_energy(theta.start, theta.transition, k)
+        return emissions + self.states_energy(theta, k)
+
+    def states_energy(self, theta: Terms, states: DiscreteChainTerms) -> Float[Array, ""]:
+        """A Markov chain."""
+        return markov_energy(theta.start, theta.transition, states)
 
     def wrap(self, potential: GaussianTerms) -> Blocks:
         """None on the states."""
@@ -83,7 +87,8 @@ class HMM(GraphicalModel):
         z, k = potentials
         scores = emission_scores(theta.emission, z)
         _, states = self.blocks(length)
-        return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
+        alone = lambda k: self.states_energy(theta, k)
+        return jax.tree.map(jnp.zeros_like, z), state_chain(states, alone, scores, k)
 
     def complete_given(
         self,

@@ -69,7 +69,11 @@ class GaussianMixture(GraphicalModel):
         """sum_t E log p(z_t | k_t) + E log p(k_t)."""
         z, k = stats
         emissions = jnp.sum(k.one_hot * normal_log_density(theta.emission, *z))
-        return emissions + jnp.sum(jnp.sum(k.one_hot, axis=0) * theta.weights.log_probability)
+        return emissions + self.states_energy(theta, k)
+
+    def states_energy(self, theta: Terms, states: CategoricalTerms) -> Float[Array, ""]:
+        """Independent draws."""
+        return jnp.sum(jnp.sum(states.one_hot, axis=0) * theta.weights.log_probability)
 
     def wrap(self, potential: GaussianTerms) -> Blocks:
         """None on the states."""

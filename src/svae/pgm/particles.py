@@ -1,12 +1,15 @@
 r"""Draws from the exact posterior of a switching linear dynamical system, by particles.
 
-Across a gap in the data the posterior has many modes, one for each way in which the states may have
+Across a gap in the data the posterior has many peaks, one for each way in which the states may have
 changed, and mean field keeps one of them. Here a particle is a path of states; given its path, $z$ is
 Gaussian and known exactly (a Kalman filter for each particle). All continuations of all particles by one
 step are weighed by what they say about the data, and resampled to as many as there were; then paths are
 drawn backwards in time, so that what was seen after a gap decides about what happened in it.
 
-$$ w(i, k) = \pi_{k_i k} \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z / 2}\, dz, \qquad
+What a particle must remember of its path is its *mode* $s$: its state, and perhaps for how long. Each way to
+go on is a *rule* $k$ with dynamics of its own, a probability and a next mode (`Switching`).
+
+$$ w(i, k) = p(k \mid s_i) \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z / 2}\, dz, \qquad
    m_{ik} = A_k m_i + b_k, \quad P_{ik} = A_k P_i A_k^\top + Q_k $$
 """
 
@@ -24,26 +27,53 @@ from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
 from svae.linalg import matmul, matvec, transpose
 
 
-class SwitchingParameters(NamedTuple):
-    """Known parameters of a switching linear dynamical system."""
+class Switching(NamedTuple):
+    """A linear system that switches, with known parameters: how paths begin, and how they go on."""
 
-    initial: GaussianParameters
-    dynamics: LinearGaussian  # one for each state
-    start: Float[Array, "k"]
-    transition: Float[Array, "k k"]
+    begin: Int[Array, "f"]  # modes that the first step may have
+    start: Float[Array, "f"]  # their log-probabilities
+    initial: GaussianParameters  # z_1 in each of them
+    dynamics: LinearGaussian  # of each rule
+    log_probability: Float[Array, "s k"]  # of each rule, given the mode
+    successor: Int[Array, "s k"]  # the mode to which a rule leads
+
+
+def log_probabilities(rows: Float[Array, "*b k"]) -> Float[Array, "*b k"]:
+    """Logarithms, of zeros too."""
+    return jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))
+
+
+def markov_switching(
+    initial: GaussianParameters,
+    dynamics: LinearGaussian,
+    start: Float[Array, "k"],
+    transition: Float[Array, "k k"],
+) -> Switching:
+    """Rules that follow each other as a Markov chain does. The mode is the last rule, K before the first."""
+    count = start.shape[0]
+    rows = jnp.concatenate([transition, start[None]])
+    return Switching(
+        jnp.asarray([count], jnp.int32),
+        jnp.zeros(1, start.dtype),
+        jax.tree.map(lambda x: x[None], initial),
+        dynamics,
+        log_probabilities(rows),
+        jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[None], rows.shape),
+    )
 
 
 class Evidence(NamedTuple):
-    """Potentials on one sequence: Gaussian ones on the path, log-potentials on the states of its steps."""
+    """Potentials on one sequence: Gaussian ones on the path, log-potentials on the rules of its steps."""
 
     path: GaussianTerms
-    states: Float[Array, "time_minus_1 k"]
+    rules: Float[Array, "time_minus_1 k"]
 
 
 class Particles(NamedTuple):
-    """Equally weighted: the state of the last step (K before the first one), and z given the path."""
+    """Equally weighted: the mode, the rule that led to it (0 at the first step), and z given the path."""
 
-    state: Int[Array, "*time particles"]
+    mode: Int[Array, "*time particles"]
+    rule: Int[Array, "*time particles"]
     mean: Float[Array, "*time particles n"]
     covariance: Float[Array, "*time particles n n"]
 
@@ -52,23 +82,23 @@ class Paths(NamedTuple):
     """Draws of one sequence's latent variables."""
 
     latents: Float[Array, "draws time n"]
-    states: Int[Array, "draws time_minus_1"]
+    modes: Int[Array, "draws time"]
     log_evidence: Float[Array, ""]  # of potentials that are one at their highest; an estimate
 
 
 def draw_paths(
     key: PRNGKeyArray,
-    parameters: SwitchingParameters,
+    system: Switching,
     evidence: Evidence,
     num_particles: int,
     num_draws: int,
     length: Length = None,
 ) -> Paths:
-    """Paths of z and of the states, given the potentials."""
+    """Paths of z and of the modes, given the potentials."""
     forward_key, backward_key = jax.random.split(key)
-    log_evidence, particles = _filter(forward_key, parameters, evidence, num_particles, length)
-    latents, states = _backwards(backward_key, parameters, particles, num_draws, length)
-    return Paths(latents, states, log_evidence)
+    log_evidence, particles = _filter(forward_key, system, evidence, num_particles, length)
+    latents, modes = _backwards(backward_key, system, particles, num_draws, length)
+    return Paths(latents, modes, log_evidence)
 
 
 class Reading(NamedTuple):
@@ -113,52 +143,49 @@ def absorb(
 def _predict(
     dynamics: LinearGaussian, mean: Float[Array, "p n"], covariance: Float[Array, "p n n"]
 ) -> tuple[Float[Array, "p k n"], Float[Array, "p k n n"]]:
-    """Every particle continued by every state."""
+    """Every particle continued by every rule."""
     matrix, offset = dynamics.weights[..., :-1], dynamics.weights[..., -1]
     means = jnp.sum(matrix[None] * mean[:, None, None, :], axis=-1) + offset[None]
-    count, states = mean.shape[0], matrix.shape[0]
+    count, rules = mean.shape[0], matrix.shape[0]
     wide = jnp.broadcast_to(matrix[None], (count, *matrix.shape))
-    spread = jnp.broadcast_to(covariance[:, None], (count, states, *covariance.shape[1:]))
+    spread = jnp.broadcast_to(covariance[:, None], (count, rules, *covariance.shape[1:]))
     carried = matmul(matmul(wide, spread), transpose(wide))
     return means, linalg.symmetrize(carried + dynamics.covariance[None])
 
 
-def _log_rows(parameters: SwitchingParameters) -> Float[Array, "k_plus_1 k"]:
-    """Log-probabilities of the next state; the last row is that of the first one."""
-    rows = jnp.concatenate([parameters.transition, parameters.start[None]])
-    return jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))
-
-
 def _filter(
-    key: PRNGKeyArray, parameters: SwitchingParameters, evidence: Evidence, count: int, length: Length
+    key: PRNGKeyArray, system: Switching, evidence: Evidence, count: int, length: Length
 ) -> tuple[Float[Array, ""], Particles]:
     """Particles at every step, given the data up to it, and the estimated log-evidence."""
     num_steps = evidence.path.first.shape[0]
-    num_states = parameters.start.shape[0]
-    rows = _log_rows(parameters)
+    num_rules = system.successor.shape[1]
     valid = valid_steps(num_steps, length)
     readings = reading(evidence.path)
-    level, mean, covariance = absorb(*parameters.initial, jax.tree.map(lambda x: x[0], readings))
-    same = lambda x: jnp.broadcast_to(x, (count, *x.shape))
-    first = Particles(jnp.full(count, num_states, jnp.int32), same(mean), same(covariance))
+    first_key, key = jax.random.split(key)
+    levels, means, covariances = absorb(*system.initial, jax.tree.map(lambda x: x[0], readings))
+    scores = _sound(levels + system.start)
+    chosen = _resample(first_key, scores, count)
+    mode = system.begin[chosen]
+    first = Particles(mode, jnp.zeros_like(mode), means[chosen], covariances[chosen])
 
     def step(carry, x):
         particles, total = carry
-        seen, states, inside, key = x
-        means, covariances = _predict(parameters.dynamics, particles.mean, particles.covariance)
+        seen, potential, inside, key = x
+        means, covariances = _predict(system.dynamics, particles.mean, particles.covariance)
         levels, means, covariances = absorb(means, covariances, seen)
-        scores = _sound(levels + rows[particles.state] + states[None]).reshape(-1)
+        scores = _sound(levels + system.log_probability[particles.mode] + potential[None]).reshape(-1)
         chosen = _resample(key, scores, count)
-        flat = lambda x: x.reshape(count * num_states, *x.shape[2:])[chosen]
-        new = Particles((chosen % num_states).astype(jnp.int32), flat(means), flat(covariances))
+        flat = lambda x: x.reshape(count * num_rules, *x.shape[2:])[chosen]
+        mode = flat(system.successor[particles.mode])
+        new = Particles(mode, (chosen % num_rules).astype(jnp.int32), flat(means), flat(covariances))
         keep = lambda new, old: jnp.where(inside, new, old)
         gained = jax.nn.logsumexp(scores) - jnp.log(jnp.asarray(count, scores.dtype))
         particles = Particles(*map(keep, new, particles))
         return (particles, total + jnp.where(inside, gained, 0)), particles
 
     keys = jax.random.split(key, num_steps - 1)
-    scanned = jax.tree.map(lambda x: x[1:], readings), evidence.states, valid[1:], keys
-    (_, total), rest = lax.scan(step, (first, level), scanned)
+    scanned = jax.tree.map(lambda x: x[1:], readings), evidence.rules, valid[1:], keys
+    (_, total), rest = lax.scan(step, (first, jax.nn.logsumexp(scores)), scanned)
     return total, jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first, rest)
 
 
@@ -190,50 +217,52 @@ def _resample(key: PRNGKeyArray, scores: Float[Array, "m"], count: int) -> Int[A
 
 
 def _backwards(
-    key: PRNGKeyArray, parameters: SwitchingParameters, particles: Particles, count: int, length: Length
-) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time_minus_1"]]:
+    key: PRNGKeyArray, system: Switching, particles: Particles, count: int, length: Length
+) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"]]:
     """One path for each draw: at each step a particle is chosen that could have gone on as the path does."""
-    num_steps = particles.state.shape[0]
-    rows = _log_rows(parameters)
-    noise_roots = _root(parameters.dynamics.covariance)
+    num_steps = particles.mode.shape[0]
+    noise_roots = _root(system.dynamics.covariance)
     last = jnp.asarray(num_steps if length is None else length) - 1
 
     def step(carry, x):
-        z, state = carry  # the next step's, of each draw
+        z, mode, rule = carry  # the next step's, of each draw
         now, at, key = x
-        means, covariances = _predict(parameters.dynamics, now.mean, now.covariance)
+        means, covariances = _predict(system.dynamics, now.mean, now.covariance)
         whitening = linalg.inverse_cholesky(covariances)
         ending = at >= last
 
-        def one(z, state, key):
+        def one(z, mode, rule, key):
             """The step before, of one draw."""
             choice_key, here_key, there_key = jax.random.split(key, 3)
-            off = z[None] - means[:, state]
-            white = matvec(whitening[:, state], off)
-            diagonal = jnp.diagonal(whitening[:, state], axis1=-2, axis2=-1)
-            scores = rows[now.state, state] + jnp.sum(jnp.log(diagonal) - 0.5 * white**2, axis=-1)
+            off = z[None] - means[:, rule]
+            white = matvec(whitening[:, rule], off)
+            diagonal = jnp.diagonal(whitening[:, rule], axis1=-2, axis2=-1)
+            leads_here = system.successor[now.mode, rule] == mode
+            way = jnp.where(leads_here, system.log_probability[now.mode, rule], FORBIDDEN)
+            scores = way + jnp.sum(jnp.log(diagonal) - 0.5 * white**2, axis=-1)
             i = jax.random.categorical(choice_key, jnp.where(ending, 0, _sound(scores)))
             # A draw of this step and of the next, moved so that the next one becomes what it is
             here_noise = jax.random.normal(here_key, z.shape, z.dtype)
             there_noise = jax.random.normal(there_key, z.shape, z.dtype)
             covariance = now.covariance[i]
             drawn = now.mean[i] + matvec(_root(covariance), here_noise)
-            weights = parameters.dynamics.weights[state]
+            weights = system.dynamics.weights[rule]
             next_drawn = matvec(weights[:, :-1], drawn) + weights[:, -1]
-            next_drawn = next_drawn + matvec(noise_roots[state], there_noise)
-            factor = whitening[i, state]
+            next_drawn = next_drawn + matvec(noise_roots[rule], there_noise)
+            factor = whitening[i, rule]
             gain = matmul(matmul(covariance, transpose(weights[:, :-1])), transpose(factor))
             moved = drawn + matvec(gain, matvec(factor, z - next_drawn))
-            return jnp.where(ending, drawn, moved), now.state[i]
+            return jnp.where(ending, drawn, moved), now.mode[i], now.rule[i]
 
-        z, state = jax.vmap(one)(z, state, jax.random.split(key, count))
-        return (z, state), (z, state)
+        z, mode, rule = jax.vmap(one)(z, mode, rule, jax.random.split(key, count))
+        return (z, mode, rule), (z, mode)
 
     size = particles.mean.shape[-1]
-    begin = jnp.zeros((count, size), particles.mean.dtype), jnp.zeros(count, jnp.int32)
+    nowhere = jnp.zeros(count, jnp.int32)
+    begin = jnp.zeros((count, size), particles.mean.dtype), nowhere, nowhere
     keys = jax.random.split(key, num_steps)
-    _, (latents, states) = lax.scan(step, begin, (particles, jnp.arange(num_steps), keys), reverse=True)
+    _, (latents, modes) = lax.scan(step, begin, (particles, jnp.arange(num_steps), keys), reverse=True)
     valid = valid_steps(num_steps, length)
     latents = jnp.where(valid[:, None, None], latents, 0)
-    states = jnp.where(valid[1:, None], states[1:], 0)
-    return jnp.swapaxes(latents, 0, 1), jnp.swapaxes(states, 0, 1)
+    modes = jnp.where(valid[:, None], modes, 0)
+    return jnp.swapaxes(latents, 0, 1), jnp.swapaxes(modes, 0, 1)

@@ -9,34 +9,31 @@ $q(z)\, q(k)$, a Gaussian chain and a discrete one.
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, Form, GaussianChain, Length
+from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, GaussianChain, Length
 from svae.expfam import (
     Dirichlet,
     GaussianTerms,
     MatrixNormalInverseWishart,
-    MNIWParameters,
     NormalInverseWishart,
     Product,
     Terms,
 )
-from svae.meanfield import Blocks, Solution
+from svae.meanfield import Blocks
 from svae.pgm import priors
 from svae.pgm.base import (
-    GraphicalModel,
     chain_potential,
     sample_dynamics,
     sample_markov,
     sample_normal,
     shorten,
 )
-from svae.pgm.factors import markov_energy, normal_log_density, transition_log_density
-from svae.pgm.particles import Evidence, SwitchingParameters, draw_paths
-from svae.pgm.starts import state_chain, transition_scores
+from svae.pgm.factors import markov_energy
+from svae.pgm.particles import Evidence, draw_paths, markov_switching
+from svae.pgm.switching import SwitchingLinear, with_first
 
 
 class SLDSGlobals(NamedTuple):
@@ -48,22 +45,8 @@ class SLDSGlobals(NamedTuple):
     transition: Any
 
 
-class SLDS(GraphicalModel):
-    """A switching linear dynamical system with unknown parameters.
-
-    `stay` and `move` are the prior's pseudo-counts for keeping and for changing the state, `innovation`
-    is its idea of the variance of a step (the latent dimension, if None). `dynamics` are the standard
-    parameters of one MNIW, as nested tuples, that is every state's prior in place of the weak one.
-    """
-
-    num_states: int = eqx.field(static=True)
-    latent_dim: int = eqx.field(static=True)
-    form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
-    stay: float = eqx.field(default=100.0, static=True)
-    move: float = eqx.field(default=0.5, static=True)
-    innovation: float | None = eqx.field(default=None, static=True)
-    dynamics: tuple | None = eqx.field(default=None, static=True)
-    num_particles: int = eqx.field(default=300, static=True)  # of completions
+class SLDS(SwitchingLinear):
+    """A switching linear dynamical system with unknown parameters."""
 
     @property
     def family(self) -> Product:
@@ -72,14 +55,9 @@ class SLDS(GraphicalModel):
         return Product(SLDSGlobals(*families))
 
     def prior(self) -> SLDSGlobals:
-        """Weak dynamics centred on slow decay, or those given; states that last."""
-        if self.dynamics is None:
-            one = priors.mniw(priors.dynamics_mean(self.latent_dim), innovation=self.innovation)
-        else:
-            one = MNIWParameters(*map(jnp.asarray, self.dynamics))
+        """Dynamics as in `SwitchingLinear`; states that last."""
         standard = SLDSGlobals(
-            priors.niw(jnp.zeros(self.latent_dim)),
-            jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_states, *x.shape)), one),
+            *self.path_prior(),
             priors.flat(self.num_states, 0.1),
             priors.sticky_rows(self.num_states, self.stay, self.move),
         )
@@ -88,8 +66,7 @@ class SLDS(GraphicalModel):
     def initial(self, key: PRNGKeyArray) -> SLDSGlobals:
         """Different random couplings for each state."""
         standard = SLDSGlobals(
-            priors.niw(jnp.zeros(self.latent_dim), priors.GUESS),
-            priors.random_dynamics(key, (self.num_states,), self.latent_dim, self.innovation),
+            *self.path_guess(key),
             priors.flat(self.num_states, 1.01),
             priors.sticky_rows(self.num_states, 1.01, 0.91),
         )
@@ -102,25 +79,15 @@ class SLDS(GraphicalModel):
             DiscreteChain(shorten(length), self.form, self.num_states),
         )
 
-    def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
-        """E log p(z_1) + sum_t E log p(z_t | z_{t-1}, k_t) + E log p(k)."""
-        z, k = stats
-        initial = normal_log_density(theta.initial, z.first[:1], z.second[:1])
-        transitions = transition_log_density(theta.dynamics, z)
-        return (
-            jnp.sum(initial) + jnp.sum(k.node * transitions) + markov_energy(theta.start, theta.transition, k)
-        )
+    def states_energy(self, theta: Terms, states: DiscreteChainTerms) -> Float[Array, ""]:
+        """A Markov chain."""
+        return markov_energy(theta.start, theta.transition, states)
 
     def wrap(self, potential: GaussianTerms) -> Blocks:
         """None on the states."""
-        return chain_potential(potential), self._no_states(potential.first.shape[0], potential.first.dtype)
-
-    def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
-        """The states that the potentials alone suggest."""
-        z, k = potentials
-        scores = transition_scores(theta.dynamics, z)
-        _, states = self.blocks(length)
-        return jax.tree.map(jnp.zeros_like, z), state_chain(states, theta.start, theta.transition, scores, k)
+        time, size, dtype = potential.first.shape[0], self.num_states, potential.first.dtype
+        none = DiscreteChainTerms(jnp.zeros((max(time - 1, 0), size), dtype), jnp.zeros((size, size), dtype))
+        return chain_potential(potential), none
 
     def generate(self, key: PRNGKeyArray, parameters: SLDSGlobals, num_steps: int) -> tuple[Array, Array]:
         """A path, and the states that ruled it."""
@@ -141,31 +108,9 @@ class SLDS(GraphicalModel):
         """By particles: across gaps, mean field would keep one of many possible paths of states."""
         z, k = potentials
         evidence = Evidence(GaussianTerms(z.first, z.second), jnp.maximum(k.node, FORBIDDEN))
-        known = SwitchingParameters(*parameters)
-        paths = draw_paths(key, known, evidence, self.num_particles, count, length)
-        return paths.latents, self.frame_states(paths.states)
-
-    def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
-        """The first step has the state of the first transition, which is that of the second step."""
-        z, k = potentials
-        return z, k._replace(node=jnp.where(allowed[1:], k.node, FORBIDDEN))
-
-    def state_probabilities(self, stats: Blocks) -> Float[Array, "time k"]:
-        """The first step has the state of the first transition."""
-        probability = stats[1].node
-        return jnp.concatenate([probability[:1], probability])
-
-    def most_likely_states(self, solution: Solution, length: Length = None) -> Int[Array, "time"]:
-        """Viterbi's path."""
-        states = self.blocks(length)[1]
-        return self.frame_states(states.most_likely_path(solution.naturals[1]))
+        paths = draw_paths(key, markov_switching(*parameters), evidence, self.num_particles, count, length)
+        return paths.latents, self.frame_states(paths.modes[:, 1:])
 
     def frame_states(self, states: Int[Array, "*batch chain"]) -> Int[Array, "*batch time"]:
         """The first step has the state of the first transition."""
-        return jnp.concatenate([states[..., :1], states], axis=-1)
-
-    def _no_states(self, num_steps: int, dtype) -> DiscreteChainTerms:
-        size = self.num_states
-        return DiscreteChainTerms(
-            jnp.zeros((max(num_steps - 1, 0), size), dtype), jnp.zeros((size, size), dtype)
-        )
+        return with_first(states)

@@ -7,20 +7,25 @@ observed all states score alike, and the chain of states bridges the gap. No ran
 the same sequence always gets the same answer.
 """
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from svae import linalg
-from svae.chains import DiscreteChain, DiscreteChainTerms, GaussianChainTerms
+from svae.chains import GaussianChainTerms
 from svae.chains.padding import choose
 from svae.expfam import (
-    DirichletTerms,
+    ExponentialFamily,
     Gaussian,
     GaussianTerms,
     LinearGaussian,
     MatrixNormalInverseWishart,
     MNIWTerms,
     NIWTerms,
+    Terms,
+    add,
 )
 from svae.linalg import outer
 from svae.pgm.factors import normal_log_density, transition_log_density
@@ -81,12 +86,11 @@ def _seen_through(theta: MNIWTerms, noise: Float[Array, "n n"]) -> MNIWTerms:
 
 
 def state_chain(
-    block: DiscreteChain,
-    start: DirichletTerms,
-    transition: DirichletTerms,
+    block: ExponentialFamily,
+    energy: Callable[[Terms], Float[Array, ""]],
     scores: Float[Array, "time k"],
-    potential: DiscreteChainTerms,
-) -> DiscreteChainTerms:
-    """Statistics of the chain of states, given its scores."""
-    node = (scores + potential.node).at[:1].add(start.log_probability[None])
-    return block.expected_stats(DiscreteChainTerms(node, transition.log_probability + potential.transition))
+    potential: Terms,
+) -> Terms:
+    """Statistics of the chain of states, given its scores and the energy that it has for itself."""
+    natural = add(potential, jax.grad(energy)(potential))
+    return block.expected_stats(natural._replace(node=natural.node + scores))

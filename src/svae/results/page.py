@@ -61,12 +61,13 @@ def make_page(
 def transition_matrix(fitted: Fitted, found: list[application.States]) -> np.ndarray:
     """Expected transition probabilities; independent draws for a mixture, none where there are no states.
 
-    Networks have no such matrix: theirs is how often the states that were found follow each other.
+    Networks have no such matrix, nor have states that know for how long they have lasted: theirs is how often
+    the states that were found follow each other.
     """
     graph = _graph(fitted)
-    if graph is None:
+    if graph in (None, "hsmm-slds"):
         return observed_transitions(found)
-    if graph == "lds":
+    if graph in ("lds", "normal"):
         return np.zeros((0, 0))
     standard = _posterior(fitted)
     if graph == "mixture":
@@ -88,7 +89,7 @@ def observed_transitions(found: list[application.States]) -> np.ndarray:
 
 def state_dynamics(fitted: Fitted) -> dict[int, StateDynamics]:
     """Expected dynamics of each state; none for models whose states have no dynamics."""
-    if _graph(fitted) != "slds":
+    if _graph(fitted) not in ("slds", "jslds", "hsmm-slds"):
         return {}
     dynamics = _posterior(fitted).dynamics
     parts = zip(dynamics.mean, dynamics.scale, dynamics.dof, strict=True)

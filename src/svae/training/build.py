@@ -12,8 +12,8 @@ from svae.config import Config
 from svae.data import DataError, Recordings
 from svae.durations import frames_from_duration
 from svae.expfam import BIASED, PLAIN, UNBIASED
-from svae.meanfield import CoordinateAscent
-from svae.models import SVAE, Model, make_svae
+from svae.meanfield import ConjugateGradients, CoordinateAscent, NoSolve, Richardson, Unrolled
+from svae.models import SVAE, Model, Recognition, make_recognition, make_svae
 from svae.networks import (
     MLP,
     Bernoulli,
@@ -26,12 +26,27 @@ from svae.networks import (
     mlp_decoder,
     mlp_encoder,
 )
-from svae.pgm import LDS, SLDS, GaussianMixture, GraphicalModel
+from svae.pgm import (
+    HMM,
+    LDS,
+    SLDS,
+    GaussianMixture,
+    GraphicalModel,
+    JumpingSLDS,
+    SemiMarkovSLDS,
+    StandardNormal,
+)
 from svae.training.baselines import untrained_baseline
 
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
 LEAST_MOVE = 0.03  # and for each change at least: fewer would forbid what was never seen
 STAY = 50.0  # pseudo-counts for staying, where no duration is asked for
+ADJOINTS = {
+    "richardson": Richardson(),
+    "conjugate-gradients": ConjugateGradients(),
+    "no-solve": NoSolve(),
+    "unrolled": Unrolled(),
+}
 RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
 
@@ -62,6 +77,8 @@ def require_possible(recordings: Recordings, config: Config) -> None:
     if config.model.kind != "svae":
         known = config.model, likelihood, recordings.num_features, jax.random.key(0)
         eqx.filter_eval_shape(untrained_baseline, *known)
+    elif config.model.own_recognition and config.model.graph not in ("lds", "slds"):
+        raise ValueError(f"model.own_recognition is for graphs lds and slds, not {config.model.graph}")
     if config.model.typical_duration is not None:
         frames_from_duration(config.model.typical_duration, recordings.rate, "model.typical_duration")
     name, classes = config.model.likelihood, config.model.num_classes
@@ -89,16 +106,27 @@ def require_possible(recordings: Recordings, config: Config) -> None:
 
 def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     """The graphical model."""
-    settings = config.model
+    settings, latent = config.model, config.model.latent_dim
     form = best_form() if settings.form is None else Form(settings.form)
-    if settings.graph == "mixture":
-        return GaussianMixture(settings.num_states, settings.latent_dim)
-    if settings.graph == "lds":
-        return LDS(settings.latent_dim, form, prior.innovation)
     states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
+    switching = states, latent, form, prior.stay, move, prior.innovation
     dynamics = None if prior.dynamics is None else _hashable(prior.dynamics)
-    return SLDS(states, settings.latent_dim, form, prior.stay, move, prior.innovation, dynamics)
+    match settings.graph:
+        case "normal":
+            return StandardNormal(latent)
+        case "mixture":
+            return GaussianMixture(states, latent)
+        case "lds":
+            return LDS(latent, form, prior.innovation)
+        case "hmm":
+            return HMM(states, latent, form, prior.stay, move)
+        case "slds":
+            return SLDS(*switching, dynamics)
+        case "jslds":
+            return JumpingSLDS(*switching)
+        case "hsmm-slds":
+            return SemiMarkovSLDS(*switching, dynamics)
 
 
 def _hashable(nested: Any) -> Any:
@@ -141,4 +169,13 @@ def untrained(config: Config, num_features: int, prior: GraphPrior) -> SVAE:
         decoder=decoder,
         solver=solver,
         rule=RULES[joint.gradient],
+        adjoint=ADJOINTS[joint.adjoint],
+        recognition=recognition_for(config, graph),
     )
+
+
+def recognition_for(config: Config, graph: GraphicalModel) -> Recognition | None:
+    """Untrained dynamics of inference, if it shall have its own."""
+    if not config.model.own_recognition:
+        return None
+    return make_recognition(graph, jax.random.fold_in(jax.random.key(config.seed), 1))

@@ -1,8 +1,9 @@
 """The graphical model's first posterior, from data that a pre-trained encoder has seen.
 
 Switching and linear dynamics are regressions of each step on the one before, so a variational AR-HMM on
-the encoded paths finds them: with one state for an LDS, with as many as it wants for an SLDS. A mixture of
-normals is fitted to the encoded points as they are.
+the encoded paths finds them: with one state for an LDS, with as many as it wants for an SLDS. An HMM is an
+AR-HMM that does not look back. Where a jumping SLDS jumps, and how long states of a semi-Markov one last, the
+AR-HMM's most likely states say. A mixture of normals is fitted to the encoded points as they are.
 """
 
 from collections.abc import Callable
@@ -15,11 +16,29 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from svae import arhmm
-from svae.expfam import DirichletParameters, MNIWParameters, NIWParameters, Terms
+from svae.chains import SemiMarkovTerms
+from svae.expfam import DirichletParameters, MNIWParameters, NIWParameters, Terms, add
 from svae.models import SVAE, Batch
-from svae.pgm import LDS, SLDS, GaussianMixture, GraphicalModel, LDSGlobals, MixtureGlobals, SLDSGlobals
+from svae.pgm import (
+    HMM,
+    LDS,
+    SLDS,
+    GaussianMixture,
+    GraphicalModel,
+    HMMGlobals,
+    JumpingSLDS,
+    JumpingSLDSGlobals,
+    LDSGlobals,
+    MixtureGlobals,
+    SemiMarkovSLDS,
+    SemiMarkovSLDSGlobals,
+    SLDSGlobals,
+)
+
+NEVER = 1e8  # pseudo-observations behind weights of zero on the step before
 
 Series = list[Float[ndarray, "_ latent"]]
+ChainGraph = LDS | HMM | SLDS | JumpingSLDS | SemiMarkovSLDS  # what the AR-HMM finds
 
 
 def encoded_paths(model: SVAE, data: Batch) -> Series:
@@ -34,14 +53,19 @@ def encoded_paths(model: SVAE, data: Batch) -> Series:
     return [z[:length] for z, length in zip(paths, np.asarray(data.lengths), strict=True)]
 
 
-def regression_prior(pgm: SLDS | LDS) -> arhmm.Regressions:
-    """The graphical model's own prior of its dynamics."""
-    dynamics = standard_prior(pgm).dynamics
-    first = dynamics if isinstance(pgm, LDS) else jax.tree.map(lambda x: x[0], dynamics)
+def regression_prior(pgm: ChainGraph) -> arhmm.Regressions:
+    """The graphical model's own prior of its dynamics, or of what each state emits."""
+    prior = standard_prior(pgm)
+    if isinstance(pgm, HMM):
+        scale, mean, confidence, dof = (np.asarray(x[0], np.float64) for x in prior.emission)
+        n = len(mean)
+        weights = np.concatenate([np.zeros((n, n)), mean[:, None]], axis=1)
+        return arhmm.Regressions(scale, weights, np.diag([NEVER] * n + [float(confidence)]), dof)
+    first = prior.dynamics if isinstance(pgm, LDS) else jax.tree.map(lambda x: x[0], prior.dynamics)
     return arhmm.Regressions(*(np.asarray(x, np.float64) for x in first))
 
 
-def transition_prior(pgm: SLDS | LDS) -> arhmm.StickyPrior:
+def transition_prior(pgm: ChainGraph) -> arhmm.StickyPrior:
     """As many pseudo-counts for staying, and for leaving in all, as the graphical model's prior has."""
     if isinstance(pgm, LDS):
         return arhmm.StickyPrior()
@@ -55,7 +79,7 @@ def innovation_of(series: Series) -> float:
     return float(np.nanmean(np.nanvar(steps, axis=0)))
 
 
-def shared_dynamics(pgm: SLDS, series: Series, frames: float) -> tuple | None:
+def shared_dynamics(pgm: SLDS | SemiMarkovSLDS, series: Series, frames: float) -> tuple | None:
     """The prior of a state's dynamics after `frames` frames' worth of what all of them show together.
 
     Nested tuples, for `SLDS`; None if there is no step to learn from.
@@ -72,7 +96,7 @@ def shared_dynamics(pgm: SLDS, series: Series, frames: float) -> tuple | None:
 
 
 def fit_dynamics(
-    pgm: SLDS | LDS,
+    pgm: ChainGraph,
     series: Series,
     seed: int = 0,
     effort: arhmm.Effort | None = None,
@@ -112,36 +136,103 @@ def fit_mixture(pgm: GaussianMixture, series: Series, weight: float = 1.0, seed:
     return _single(MixtureGlobals(emission, DirichletParameters(counts)))
 
 
-def parameters_from_arhmm(pgm: SLDS | LDS, fit: arhmm.Fit, series: Series, weight: float = 1.0) -> Terms:
+def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weight: float = 1.0) -> Terms:
     """Standard parameters of the graphical model's posterior, each sequence counted `weight` times.
 
     States that the AR-HMM does not use stay at their prior. All sums are in double precision.
     """
     n, prior = pgm.latent_dim, jax.tree.map(lambda x: np.asarray(x, np.float64), standard_prior(pgm))
     stats = fit.stats.total()
-    first = np.stack([z[0] for z in series if np.isfinite(z[0]).all()] or [np.zeros(n)])
-    starts = arhmm.outer_features(first, np.ones((len(first), 1))).sum(axis=0)
-    initial = _niw_posterior(prior.initial, starts, weight)
-
-    regression = _times(arhmm.stats_from_flat(stats.regression, n, n + 1), weight)
+    regression = arhmm.stats_from_flat(stats.regression, n, n + 1)
     if isinstance(pgm, LDS):
-        only = arhmm.RegressionStats(*(x.sum(axis=0) for x in regression))
+        only = arhmm.RegressionStats(*(weight * x.sum(axis=0) for x in regression))
         dynamics = arhmm.posterior(arhmm.Regressions(*prior.dynamics), only)
-        return _single(LDSGlobals(initial, _mniw(dynamics)))
+        return _single(LDSGlobals(_first_steps(prior.initial, series, weight), _mniw(dynamics)))
     spare = pgm.num_states - len(stats.start)
     pad = lambda x, axes: np.pad(x, [(0, spare)] * axes + [(0, 0)] * (x.ndim - axes))
     regression = arhmm.RegressionStats(*(pad(x, 1) for x in regression))
-    dynamics = arhmm.posterior(regression_prior(pgm), regression)
-    start = prior.start.concentration + weight * pad(stats.start, 1)
-    rows = prior.transition.concentration + weight * pad(stats.counts, 2)
-    return _single(
-        SLDSGlobals(initial, _mniw(dynamics), DirichletParameters(start), DirichletParameters(rows))
-    )
+    if isinstance(pgm, SemiMarkovSLDS):
+        moving = _mniw(arhmm.posterior(regression_prior(pgm), _times(regression, weight)))
+        initial = _first_steps(prior.initial, series, weight)
+        return _single(_with_dwells(pgm, fit, series, weight)._replace(initial=initial, dynamics=moving))
+    start = DirichletParameters(prior.start.concentration + weight * pad(stats.start, 1))
+    rows = DirichletParameters(prior.transition.concentration + weight * pad(stats.counts, 2))
+    if isinstance(pgm, HMM):
+        here = arhmm.RegressionStats(
+            regression.outputs,
+            regression.cross[..., -1:],
+            regression.inputs[..., -1:, -1:],
+            regression.weight,
+        )
+        emission = _niw_posterior(jax.tree.map(lambda x: x[0], prior.emission), here.flat, weight)
+        return _single(HMMGlobals(emission, start, rows))
+    if isinstance(pgm, JumpingSLDS):
+        stay, jump = (
+            _mniw(arhmm.posterior(regression_prior(pgm), _times(x, weight))) for x in _ways(pgm, fit, series)
+        )
+        return _single(JumpingSLDSGlobals(_first_places(pgm, fit, series, weight), stay, jump, start, rows))
+    dynamics = arhmm.posterior(regression_prior(pgm), _times(regression, weight))
+    return _single(SLDSGlobals(_first_steps(prior.initial, series, weight), _mniw(dynamics), start, rows))
 
 
 def standard_prior(pgm: GraphicalModel) -> Terms:
     """The prior's standard parameters."""
     return pgm.family.standard_from_natural(pgm.prior())
+
+
+def _ways(
+    pgm: JumpingSLDS, fit: arhmm.Fit, series: Series
+) -> tuple[arhmm.RegressionStats, arhmm.RegressionStats]:
+    """Statistics of the steps that stay in each state and of those that jump to it, by most likely paths."""
+    n, sequences = pgm.latent_dim, arhmm.pad(_with_steps(series))
+    flat = np.zeros((2, pgm.num_states, sequences.features.shape[-1]))
+    for features, path in zip(sequences.features, arhmm.paths(sequences, fit.posterior), strict=True):
+        jumped = np.diff(path, prepend=path[:1]) != 0
+        np.add.at(flat, (jumped.astype(int), path), features[: len(path)])
+    stay, jump = (arhmm.stats_from_flat(x, n, n + 1) for x in flat)
+    return stay, jump
+
+
+def _first_places(pgm: JumpingSLDS, fit: arhmm.Fit, series: Series, weight: float) -> NIWParameters:
+    """Where paths begin, by the state of their first step."""
+    prior, series = standard_prior(pgm).initial, _with_steps(series)
+    paths = arhmm.paths(arhmm.pad(series), fit.posterior)
+    known = [(z[0], path[0]) for z, path in zip(series, paths, strict=True) if np.isfinite(z[0]).all()]
+    flat = np.zeros((pgm.num_states, pgm.latent_dim**2 + pgm.latent_dim + 2))
+    for z, state in known:
+        flat[state] += arhmm.outer_features(z[None], np.ones((1, 1)))[0]
+    return _niw_posterior(jax.tree.map(lambda x: x[0], prior), flat, weight)
+
+
+def _with_dwells(pgm: SemiMarkovSLDS, fit: arhmm.Fit, series: Series, weight: float) -> SemiMarkovSLDSGlobals:
+    """The posterior of how most likely states follow each other and last: the prior, and d energy / d theta.
+
+    Segments count as they are seen, those that an end cuts off too; too long ones as the longest that can be.
+    """
+    size, most = pgm.num_states, pgm.max_dwell
+    first, changes, dwells = np.zeros((1, size)), np.zeros((size, size)), np.zeros((size, most))
+    for path in arhmm.paths(arhmm.pad(_with_steps(series)), fit.posterior):
+        begins = np.flatnonzero(np.diff(path, prepend=-1))
+        states, lengths = path[begins], np.diff(begins, append=len(path))
+        first[0, states[0]] += weight
+        np.add.at(changes, (states[:-1], states[1:]), weight)
+        np.add.at(dwells, (states, np.minimum(lengths, most) - 1), weight)
+    stats = SemiMarkovTerms(*(jnp.asarray(x, float) for x in (first, changes, dwells)))
+    prior = pgm.prior()
+    gained = jax.grad(pgm.states_energy)(jax.tree.map(jnp.zeros_like, prior), stats)
+    return pgm.family.standard_from_natural(add(prior, gained))
+
+
+def _with_steps(series: Series) -> Series:
+    """Sequences of one frame have none."""
+    return [z for z in series if len(z) > 1]
+
+
+def _first_steps(prior: NIWParameters, series: Series, weight: float) -> NIWParameters:
+    """What the first steps of all sequences say about where paths begin."""
+    first = np.stack([z[0] for z in series if np.isfinite(z[0]).all()] or [np.zeros(prior.mean.shape[-1])])
+    starts = arhmm.outer_features(first, np.ones((len(first), 1))).sum(axis=0)
+    return _niw_posterior(prior, starts, weight)
 
 
 def _niw_posterior(prior: NIWParameters, flat: Float[ndarray, "*k size"], weight: float) -> NIWParameters:

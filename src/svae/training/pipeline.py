@@ -15,7 +15,14 @@ from svae.data import Recordings, Standardizer, Windows, windows
 from svae.durations import frames_from_duration
 from svae.models import SVAE, Batch, Model, with_graph
 from svae.training.artifact import Fitted
-from svae.training.build import GraphPrior, graph_for, require_possible, untrained, untrained_model
+from svae.training.build import (
+    GraphPrior,
+    graph_for,
+    recognition_for,
+    require_possible,
+    untrained,
+    untrained_model,
+)
 from svae.training.checkpoint import Checkpoints, MetricsFile
 from svae.training.loop import Plan, Record, Watch, train
 from svae.training.stages import (
@@ -31,6 +38,9 @@ from svae.training.step import TrainState, begin
 
 LONGEST_WINDOW = 500  # frames, unless the settings say otherwise
 PRETRAIN, DYNAMICS, JOINT = "vae", "dynamics", "joint"
+TIMELESS = "mixture", "normal"  # graphs to which the order of frames means nothing
+MOVING = "slds", "jslds", "hsmm-slds"  # graphs whose states are ways of moving
+SWITCHING = *MOVING, "hmm"  # graphs with a chain of states that the second stage finds
 
 
 def fit(
@@ -72,9 +82,9 @@ def _allowed_by_labels(recordings: Recordings, cut: Windows, config: Config) -> 
     """Which states each frame of each window may have: that of its label, or any if it has none."""
     count = config.model.num_states
     kind, graph = config.model.kind, config.model.graph
-    if kind != "svae" or graph != "slds":
+    if kind != "svae" or graph not in SWITCHING:
         named = f"model.graph is {graph}" if kind == "svae" else f"model.kind is {kind}"
-        raise ValueError(f"data.labels needs a switching model, and {named}")
+        raise ValueError(f"data.labels needs a switching model, and {named}, not {' or '.join(SWITCHING)}")
     none = lambda item: np.full(len(item), -1)
     labels = [none(item) if item.labels is None else np.asarray(item.labels) for item in recordings]
     highest = max(int(x.max(initial=-1)) for x in labels)
@@ -132,8 +142,9 @@ class _Fit:
             return self._fitted(*self._joint(untrained_model(config, features, GraphPrior())), GraphPrior())
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
-        model = with_graph(model, graph_for(config, start.prior), start.parameters)
-        if config.model.graph == "slds" and start.prior.innovation is not None:
+        graph = graph_for(config, start.prior)
+        model = with_graph(model, graph, start.parameters, recognition_for(config, graph))
+        if config.model.graph in MOVING and start.prior.innovation is not None:
             model = with_sure_potentials(model, self._chosen(), start.prior.innovation)
         if ending != "interrupted":
             model, ending = self._joint(model)
@@ -145,7 +156,7 @@ class _Fit:
 
     def _pretrain(self, model: SVAE) -> tuple[SVAE, str]:
         settings = self.config.pretrain
-        persistence = 0.0 if self.config.model.graph == "mixture" else settings.persistence
+        persistence = 0.0 if self.config.model.graph in TIMELESS else settings.persistence
         model = with_simple_prior(with_principal_components(model, self.data), persistence)
         pieces = short_windows(self.data, settings.frames)
         held_out = None if self.held_out is None else short_windows(self.held_out, settings.frames)

@@ -14,9 +14,10 @@ from svae.config import Config
 from svae.durations import frames_from_duration
 from svae.expfam import Terms
 from svae.models import SVAE, Batch
-from svae.pgm import LDS, SLDS, GaussianMixture
+from svae.pgm import LDS, SLDS, GaussianMixture, SemiMarkovSLDS, StandardNormal
 from svae.training.build import LEAVING, GraphPrior, graph_for
 from svae.training.initialise import (
+    ChainGraph,
     encoded_paths,
     fit_dynamics,
     fit_mixture,
@@ -71,8 +72,8 @@ def find_start(
     """
     settings, seed = config.dynamics, config.seed
     prior = GraphPrior()
-    if settings.sequences == 0:
-        graph = graph_for(config, prior)
+    graph = graph_for(config, prior)
+    if settings.sequences == 0 or isinstance(graph, StandardNormal):  # that has nothing to find
         return Start(prior, graph.family.standard_from_natural(graph.initial(key)))
     series = encoded_paths(model, data)
     weight = num_sequences / len(series)
@@ -84,12 +85,12 @@ def find_start(
     effort = arhmm.Effort(
         laps, births=settings.births, restarts=restarts, most_states=config.model.num_states
     )
-    assert isinstance(graph, SLDS | LDS)
-    if isinstance(graph, SLDS) and settings.shared > 0:
+    assert isinstance(graph, ChainGraph)
+    if isinstance(graph, SLDS | SemiMarkovSLDS) and settings.shared > 0:
         prior = prior._replace(dynamics=shared_dynamics(graph, series, settings.shared))
         graph = graph_for(config, prior)
-        assert isinstance(graph, SLDS)
-    if isinstance(graph, SLDS) and config.model.typical_duration is not None:
+        assert isinstance(graph, ChainGraph)
+    if not isinstance(graph, LDS) and config.model.typical_duration is not None:
         frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
         weak = arhmm.Prior(regression_prior(graph), arhmm.StickyPrior(concentration=LEAVING))
         stay, lasting = arhmm.persistence_for_duration(series, weak, graph.num_states, frames, seed, effort)
@@ -100,15 +101,15 @@ def find_start(
     fit = fit_dynamics(graph, series, seed, effort, report)
     if data.allowed is not None:
         fit = _with_labels(graph, fit, series, np.asarray(data.allowed))
-    if isinstance(graph, SLDS):  # from here on, states that the data do not ask for would only cost time
+    if not isinstance(graph, LDS):  # from here on, states that the data do not ask for would only cost time
         prior = prior._replace(num_states=fit.posterior.num_states)
         graph = graph_for(config, prior)
-        assert isinstance(graph, SLDS)
+        assert isinstance(graph, ChainGraph)
     return Start(prior, parameters_from_arhmm(graph, fit, series, weight))
 
 
 def _with_labels(
-    graph: SLDS | LDS, fit: arhmm.Fit, series: list[np.ndarray], allowed: Bool[np.ndarray, "batch time k"]
+    graph: ChainGraph, fit: arhmm.Fit, series: list[np.ndarray], allowed: Bool[np.ndarray, "batch time k"]
 ) -> arhmm.Fit:
     """Labelled frames in the states that their labels name, which come first."""
     given = np.where(allowed.all(axis=2), -1, allowed.argmax(axis=2))
