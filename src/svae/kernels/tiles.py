@@ -123,8 +123,8 @@ def inverse_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
         second_row = jnp.where(columns == j, 0, second_row) - share * first_row
         second_row = jnp.where(columns == k, next_scale, second_row * next_scale)
         second_column = (second_column - first_column * share) * next_scale
-        cleared = jnp.where((columns == j) | (columns == k), 0, work)
-        below = cleared - first_column * first_row - second_column * second_row
+        below = jnp.where(columns == j, 0, work) - first_column * first_row
+        below = jnp.where(columns == k, 0, below) - second_column * second_row
         done = jnp.where(rows == j, first_row, jnp.where(rows == k, second_row, work))
         return jnp.where(rows > k, below, done)
 
