@@ -115,6 +115,7 @@ def _run(begin: Callable, step: Callable, matrices: Float[Array, "2 k k"], input
         direction, program = pl.program_id(0), pl.program_id(1)
         # the last program ends with the last sequence, and does some of those before it once more
         own = pl.ds(jnp.minimum(program * ROWS, count - ROWS), ROWS) if together else program
+        # No `where(direction == 0, ...)`: compiled for a GPU (JAX 0.11.2) that took the first of both always
         at = lambda i: i + direction * (length - 1 - 2 * i)
         rest = lambda shape: (slice(None),) * len(shape)
         matrix = matrix_ref[direction, :, :]
