@@ -42,6 +42,7 @@ from svae.meanfield import (
     Blocks,
     ConjugateGradients,
     CoordinateAscent,
+    GaussSeidel,
     NoSolve,
     Richardson,
     Solution,
@@ -75,6 +76,7 @@ CG_THRESHOLD = "CG + cap + threshold"
 NO_SOLVE = "No-Solve"
 ESTIMATORS = (IMPLICIT, UNROLLED, CAPPED, THRESHOLD, CG, CG_CAPPED, CG_THRESHOLD, NO_SOLVE)
 SERIES = "Richardson"
+SWEEPS = "Gauss-Seidel"
 CONJUGATE = "Conjugate gradients"
 
 ADJOINTS: Adjoints = {
@@ -302,14 +304,17 @@ def gradients_at(model: SLDS, case: Case, solution: Solution, adjoints: Adjoints
 
 
 def solvers_with(steps: int) -> Adjoints:
-    """Both iterative solvers, with a given number of steps."""
-    conjugate = ConjugateGradients(max_steps=steps, tolerance=1e-10)
-    return {SERIES: Richardson(steps=steps, fallback=False), CONJUGATE: conjugate}
+    """All iterative solvers, with a given number of steps."""
+    return {
+        SERIES: Richardson(steps=steps, fallback=False),
+        SWEEPS: GaussSeidel(steps=steps, fallback=False),
+        CONJUGATE: ConjugateGradients(max_steps=steps, tolerance=1e-10),
+    }
 
 
 def passes_with(steps: int) -> dict[str, int]:
     """Linearised belief propagation passes that these take; conjugate gradients keep one in reserve."""
-    return {SERIES: steps + 1, CONJUGATE: steps + 2}
+    return {SERIES: steps + 1, SWEEPS: steps + 1, CONJUGATE: steps + 2}
 
 
 @jax.jit
@@ -462,6 +467,7 @@ COLOURS = {  # safe for colour-blind readers (Okabe and Ito), in the order of th
     CG_THRESHOLD: "#009E73",
     NO_SOLVE: "black",
     SERIES: "#0072B2",
+    SWEEPS: "#D55E00",
     CONJUGATE: "#009E73",
 }
 TITLES = {"new": "Newly initialised model", "fitted": "Model fitted to the data"}
@@ -516,7 +522,7 @@ def plot_sweeps(axes: Any, grid: list[int], numbers: dict[str, Any]) -> None:
 
 def plot_passes(axes: Any, curves: dict[str, Any]) -> None:
     """Experiment 2."""
-    for name in (SERIES, CONJUGATE):
+    for name in (SERIES, SWEEPS, CONJUGATE):
         plot_curve(axes, curves[name]["passes"], curves[name], name)
     axes.set(yscale="log", ylim=(1e-13, 1.5), xlim=(0, None))
     axes.set_xlabel("belief propagation passes allowed for the linear system")

@@ -30,6 +30,7 @@ def test_study(study, setting, tmp_path):
         assert numbers["truth"]["largest_difference_to_conjugate_gradients"] < 1e-6
         curves = numbers["relative_error_by_passes"]
         assert curves[study.CONJUGATE]["p90"][-1] < 0.1 * curves[study.SERIES]["p90"][-1]
+        assert curves[study.SWEEPS]["p90"][-1] <= curves[study.SERIES]["p90"][-1]
 
     # after convergence every solve beats none
     fitted = report["models"]["fitted"]
