@@ -78,7 +78,7 @@ def test_imputation_measures_what_it_says():
     values = np.repeat(truth[None], 2, axis=0)
     values[1, module.GAP.stop - 1] = 9.0  # the second draw jumps
     completion = module.Completion(values, np.zeros((100, 2), bool), np.zeros((2, 100), int))
-    assert module.joined(completion, truth) == 0.5
+    assert module.joined(completion.values, truth, module.GAP) == 0.5
     assert module.path(np.array([2, 2, 0, 0, 2])) == (2, 0, 2)
     states = np.zeros((4, 100), int)
     states[1:, 40:] = 1

@@ -45,6 +45,21 @@ def step_and_arguments(model, batch, time, solver, adjoint, counter=None, sample
     return jax.jit(jax.value_and_grad(loss, argnums=(0, 1))), arguments
 
 
+def test_gradients_pass_through_inference_that_was_compiled_before():
+    # what all sequences share, such as transitions, must be shared in forward and backward passes alike
+    model = SLDS(2, 2)
+    start = jax.jit(lambda key: model.family.unconstrained_from_natural(model.initial(key)))
+    posterior = parameter_posterior(model.family, start(jax.random.key(0)))
+    linear = jax.random.normal(jax.random.key(1), (2, 6, 2))
+    each = lambda linear: jnp.sum(jax.vmap(lambda x: infer_kl(model, posterior, x))(linear))
+    direct, nested = jax.jit(jax.grad(each))(linear), jax.grad(jax.jit(each))(linear)
+    tree_close(nested, direct, rtol=1e-12)
+
+
+def infer_kl(model, posterior, linear):
+    return model.infer(posterior, model.potentials(linear, jnp.ones_like(linear))).kl_local
+
+
 def test_gradient_step_is_the_same_with_the_compiler_that_users_have():
     step, arguments = step_and_arguments(SLDS(2, 2), 2, 6, CoordinateAscent(), GaussSeidel())
     tree_close(step.lower(*arguments).compile(AS_USERS)(*arguments), step(*arguments))

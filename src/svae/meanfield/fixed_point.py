@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 from jax import lax
 
-from svae.expfam import Terms, add, linearize, zeros_for_none
+from svae.expfam import Terms, add, linearize, propagate, zeros_for_none
 from svae.meanfield.adjoints import Adjoint, GaussSeidel, ImplicitAdjoint, LinearSystem, Unrolled
 from svae.meanfield.problem import Blocks, Problem, message
 from svae.meanfield.solver import (
@@ -15,8 +15,8 @@ from svae.meanfield.solver import (
     ascend,
     ascend_unrolled,
     complete,
-    complete_linearly,
     infer_exactly,
+    repeat_last,
 )
 
 
@@ -50,7 +50,8 @@ def fixed_point(
 def _implicit(sources, problem: Problem, start: Blocks, solver: CoordinateAscent, adjoint: ImplicitAdjoint):
     theta, potentials = sources
     progress = ascend(problem, theta, potentials, start, solver)
-    return complete(problem, theta, potentials, progress)
+    # not `complete`: under `vmap`, what all sequences share must be shared here if it is below
+    return repeat_last(propagate, problem, theta, potentials, progress)[0]
 
 
 @_implicit.def_fwd
@@ -58,8 +59,8 @@ def _forward(perturbed, sources, problem, start, solver, adjoint):
     del perturbed
     theta, potentials = sources
     progress = ascend(problem, theta, potentials, start, solver)
-    solution, jacobians = complete_linearly(problem, theta, potentials, progress)
-    return solution, (solution, jacobians)
+    solution, more = repeat_last(linearize, problem, theta, potentials, progress)
+    return solution, (solution, tuple(jacobian for (jacobian,) in more))
 
 
 @_implicit.def_bwd

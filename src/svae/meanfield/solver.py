@@ -1,7 +1,7 @@
 """Block coordinate ascent to a fixed point of the mean-field equations."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from svae.expfam import Terms, add, inner, linearize, propagate
+from svae.expfam import Terms, add, inner, propagate
 from svae.meanfield.problem import (
     BlockPosterior,
     Blocks,
@@ -115,13 +115,13 @@ def complete(problem: Problem, theta: Terms, potentials: Blocks, progress: Progr
     )
 
 
-def complete_linearly(
-    problem: Problem, theta: Terms, potentials: Blocks, progress: Progress
-) -> tuple[Solution, tuple[Callable[[Terms], Terms], ...]]:
-    """The same, by doing the last sweep once more, and the Jacobian of each block."""
+def repeat_last(
+    infer: Callable, problem: Problem, theta: Terms, potentials: Blocks, progress: Progress
+) -> tuple[Solution, list[Any]]:
+    """The same, by doing the last sweep once more, and what else `infer` tells of each block."""
     begin = (unread(potentials[0]), *progress.before)
-    posterior, jacobians = sweep_by(linearize, problem, theta, potentials, begin)
-    return Solution(*posterior, *progress[2:]), tuple(jacobian for (jacobian,) in jacobians)
+    posterior, more = sweep_by(infer, problem, theta, potentials, begin)
+    return Solution(*posterior, *progress[2:]), more
 
 
 def infer_exactly(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:
