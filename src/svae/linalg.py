@@ -27,12 +27,6 @@ from svae.kernels import tiles
 PRECISION = lax.Precision.HIGHEST
 
 
-def large_product(a: Float[Array, "rows k"], b: Float[Array, "k n"]) -> Float[Array, "rows n"]:
-    """A matrix product with very many rows, in full precision: on GPUs three products with less make one."""
-    single = jax.default_backend() == "gpu" and a.dtype == jnp.float32
-    return jnp.matmul(a, b, precision=lax.DotAlgorithmPreset.TF32_TF32_F32_X3 if single else PRECISION)
-
-
 def matmul(a: Float[Array, "*batch n k"], b: Float[Array, "*batch k m"]) -> Float[Array, "*batch n m"]:
     """Matrix product in full precision."""
     if 4 <= max(*a.shape[-2:], b.shape[-1]) < 8:  # on CPUs XLA takes ten times as long for these sizes

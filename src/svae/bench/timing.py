@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from svae.training.step import COMPILING
+
 SHORTEST = 0.1  # seconds: shorter calls are timed several at once
 
 Say = Callable[[str], None]  # receives one line of progress
@@ -54,7 +56,8 @@ class Compiled(NamedTuple):
 def compile_program(program: Program, say: Say) -> Compiled:
     """Compile, and note how long that takes."""
     say(f"compiling {program.group}, {program.name}")
-    executable, seconds = timed(lambda: jax.jit(program.function).lower(*program.arguments).compile())
+    compiled = jax.jit(program.function, **COMPILING)
+    executable, seconds = timed(lambda: compiled.lower(*program.arguments).compile())
     return Compiled(program, executable, seconds)
 
 

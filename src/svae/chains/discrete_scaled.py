@@ -54,7 +54,7 @@ def marginals(
     matrix = jnp.exp(transition - column)
     node = node.at[1:].add(jnp.where(linked[:, None], column, 0))
     inputs = node[None], _links(linked, node.dtype)
-    (_, total), messages = loops(_begin_filter, _filter, jnp.stack([matrix, matrix.T]), inputs)
+    (*_, total), messages = loops(_begin_filter, _filter, jnp.stack([matrix, matrix.T]), inputs)
     messages = Messages(*messages)
     product = messages.after[0] * messages.before[1]
     marginal = product / jnp.sum(product, axis=1, keepdims=True)
@@ -102,19 +102,23 @@ def change(
 # Both loops take rows of vectors, or a vector
 
 
-def _begin_filter(la, vector: Array) -> tuple[Array, Array]:
-    return vector, jnp.zeros_like(vector, shape=vector.shape[:-1])
+def _begin_filter(la, vector: Array) -> tuple[Array, Array, Array]:
+    number = jnp.zeros_like(vector, shape=vector.shape[:-1])
+    return vector, number + 1, number
 
 
 def _filter(la, matrix: Array, state: tuple, inputs: tuple) -> tuple[tuple, tuple[Array, Array]]:
-    """p_{t+1} = a_t P, or one where there is no link; a_t = b_t p_t / c_t, with sum of logarithms of c_t."""
-    (message, total), (node, linked) = state, inputs
+    """p_{t+1} = a_t P, or one where there is no link; a_t = b_t p_t / c_t, with sum of logarithms of c_t.
+
+    Divided by c_t only after the product, which then need not wait for it.
+    """
+    (message, scale, total), (node, linked) = state, inputs
     level = jnp.max(node, axis=-1)
     own = jnp.exp(node - level[..., None])
-    before = la.where(linked > 0, la.vecmat(message, matrix), jnp.ones_like(own))
-    scale = la.inner(before, own)
-    after = before * own / scale[..., None]
-    return (after, total + level + jnp.log(scale)), (before, after)
+    before = la.vecmat(message, matrix) / scale[..., None]
+    before = la.where(linked > 0, before, jnp.ones_like(own))
+    message, scale = before * own, la.inner(before, own)
+    return (message, scale, total + level + jnp.log(scale)), (before, message / scale[..., None])
 
 
 def _begin_respond(la, vector: Array) -> tuple[Array, Array]:
@@ -122,10 +126,10 @@ def _begin_respond(la, vector: Array) -> tuple[Array, Array]:
 
 
 def _respond(la, matrix: Array, state: tuple, inputs: tuple) -> tuple[tuple, Array]:
-    """x_{t+1} = n_{t+1} + ((a_t (x_t - mean)) P + s_{t+1}) / p_{t+1}: only differences count."""
+    """x_{t+1} = n_{t+1} + ((a_t x_t) P + s_{t+1}) / p_{t+1} - mean of x_t: only differences count."""
     (message, weight), (node, shifted, before, after, linked) = state, inputs
-    centred = message - la.inner(weight, message)[..., None]
-    carried = (la.vecmat(weight * centred, matrix) + shifted) / before
+    carried = (la.vecmat(weight * message, matrix) + shifted) / before
+    carried = carried - la.inner(weight, message)[..., None]
     message = node + la.where(linked > 0, carried, jnp.zeros_like(carried))
     return (message, after), message
 

@@ -29,9 +29,9 @@ def _chain(natural: GaussianChainTerms, valid: Bool[Array, "time"]) -> Chain:
     return Chain(first, second, edge, valid.astype(first.dtype))
 
 
-def _cut_stats(stats: Stats, time: int) -> GaussianChainTerms:
+def _terms(stats: Stats, time: int) -> GaussianChainTerms:
     first, second, cross = stats
-    return GaussianChainTerms(first[:time], second[:time], cross[: time - 1])
+    return GaussianChainTerms(first, second, cross[: time - 1])
 
 
 def _second_moments(valid: Bool[Array, "time"], moments: Moments) -> GaussianChainTerms:
@@ -46,14 +46,14 @@ def in_chunks(way: Way) -> Algorithm:
 
     def stats(natural: GaussianChainTerms, valid: Bool[Array, "time"]):
         log_partition, found = gaussian_parallel.stats(way, _chain(natural, valid))
-        return log_partition, _cut_stats(found, valid.shape[0])
+        return log_partition, _terms(found, valid.shape[0])
 
     def linearize(natural: GaussianChainTerms, valid: Bool[Array, "time"]):
         log_partition, levels = gaussian_parallel.moments(way, _chain(natural, valid))
         return log_partition, _second_moments(valid, levels.moments), levels
 
     def change(levels: Levels, valid: Bool[Array, "time"], change: GaussianChainTerms):
-        return _cut_stats(gaussian_parallel.change(way, levels, _chain(change, valid)), valid.shape[0])
+        return _terms(gaussian_parallel.change(way, levels, _chain(change, valid)), valid.shape[0])
 
     def draw(natural: GaussianChainTerms, valid: Bool[Array, "time"], noise: Float[Array, "time n"]):
         return gaussian_parallel.draw(way, _chain(natural, valid), noise)

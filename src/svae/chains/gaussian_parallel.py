@@ -28,6 +28,7 @@ from svae.chains.gaussian_records import (
     as_stats_change,
     own_information,
     potentials,
+    wanted,
 )
 from svae.kernels.scan import Loop, Read, Scan
 
@@ -81,7 +82,8 @@ def stats(way: Way, chain: Chain) -> tuple[Float[Array, ""], Stats]:
     if _is_uncut(way, chain):
         return gaussian_sequential.stats(way.scan, chain)
     log_partition, eliminated, below = _down(way, chain)
-    return log_partition, _up(way, chain, eliminated, below.moments, _only(as_stats))
+    kept = wanted(chain.first.shape[0])
+    return log_partition, _up(way, chain, eliminated, below.moments, _only(as_stats), kept)
 
 
 def moments(way: Way, chain: Chain) -> tuple[Float[Array, ""], Levels]:
@@ -94,19 +96,23 @@ def moments(way: Way, chain: Chain) -> tuple[Float[Array, ""], Levels]:
     return log_partition, Levels([Level(eliminated, found, reach), *below.cut], below.uncut)
 
 
-def change(way: Way, levels: Levels, given: Chain, present: Callable = as_stats_change) -> Any:
+def change(way: Way, levels: Levels, given: Chain) -> Stats:
     """How the statistics answer a change of the potentials."""
+    return _change(way, levels, given, as_stats_change, wanted(given.first.shape[0]))
+
+
+def _change(way: Way, levels: Levels, given: Chain, present: Callable, kept: Any) -> Any:
     if not levels.cut:
-        return gaussian_sequential.change(way.scan, levels.uncut, given, present)
+        return gaussian_sequential.change(way.scan, levels.uncut, given, present, kept)
     (eliminated, own, reach), below = levels.cut[0], levels._replace(cut=levels.cut[1:])
     layout = _layout(way, given)
     conditional = _inner(eliminated, layout)
     loop = Loop(_begin, _eliminate_change, _end)
     front, moved = way.scan(loop, *layout[:2], _start(given, layout), (conditional, _nodes(given, layout)))
-    coarse_change = change(way, below, _first_nodes(given, layout, front, alone=0.0), as_moments_change)
-    loop = Loop(
-        _around_change, partial(_restore_change, present), partial(_lead_change, present), reverse=True
-    )
+    coarse = _first_nodes(given, layout, front, alone=0.0)
+    coarse_change = _change(way, below, coarse, as_moments_change, None)
+    restore, lead = partial(_restore_change, present), partial(_lead_change, present)
+    loop = Loop(_around_change, restore, lead, reverse=True, kept=kept)
     flags = _flags(given, layout)
     constants = _bounds(below.moments), _bounds(coarse_change), _lead_flags(flags, layout)
     was = jax.tree.map(lambda x: Read(x, layout.stride, 1), (own, reach))
@@ -137,10 +143,12 @@ def _down(way: Way, chain: Chain) -> tuple[Float[Array, ""], Conditional, Levels
     return jnp.sum(front.log_partition) + rest, eliminated, below
 
 
-def _up(way: Way, chain: Chain, eliminated: Conditional, coarse: Moments, present: Callable) -> Any:
+def _up(
+    way: Way, chain: Chain, eliminated: Conditional, coarse: Moments, present: Callable, kept: Any = None
+) -> Any:
     """Restore the nodes that were eliminated, and show all in the form wanted."""
     layout = _layout(way, chain)
-    loop = Loop(_around, partial(_restore, present), partial(_lead, present), reverse=True)
+    loop = Loop(_around, partial(_restore, present), partial(_lead, present), reverse=True, kept=kept)
     flags = _flags(chain, layout)
     constants = _bounds(coarse), _lead_flags(flags, layout)
     return way.scan(loop, *layout[:2], constants, (_inner(eliminated, layout), _own_flags(flags, layout)))[1]

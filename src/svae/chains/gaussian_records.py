@@ -36,6 +36,11 @@ class Stats(NamedTuple):
     cross: Float[Array, "*time n n"]
 
 
+def wanted(time: int) -> Any:
+    """How many entries of `Stats` there are in a chain: no edge leads away from its last node."""
+    return Stats(time, time, max(time - 1, 1))
+
+
 class Potentials(NamedTuple):
     """One node's, and whether it and the next are valid."""
 

@@ -30,6 +30,7 @@ from svae.chains.gaussian_records import (
     as_stats,
     own_information,
     potentials,
+    wanted,
 )
 from svae.kernels.scan import Loop, Read, Scan
 
@@ -52,7 +53,7 @@ class Factors(NamedTuple):
 def stats(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Stats]:
     """Log-partition (less log(2 pi)/2 for each variable) and expected statistics."""
     total, conditionals = _eliminated(scan, chain)
-    return total, _restored(scan, chain, conditionals, as_stats)
+    return total, _restored(scan, chain, conditionals, as_stats, wanted(chain.first.shape[0]))
 
 
 def moments(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Factors]:
@@ -61,14 +62,14 @@ def moments(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Factors]:
     return total, Factors(conditionals, _restored(scan, chain, conditionals, as_moments))
 
 
-def change(scan: Scan, factors: Factors, given: Chain, present: Callable) -> Any:
+def change(scan: Scan, factors: Factors, given: Chain, present: Callable, kept: Any) -> Any:
     """How the moments answer a change of the potentials, in the form that is wanted."""
     time = given.first.shape[0]
     rows = partial(_rows, time)
     (gain, offset, covariance), was = factors
     forward = Loop(_begin, _eliminate_change, _end)
     shift = scan(forward, 1, time, _size(given), (rows((gain, offset)), _potentials(given)))[1]
-    backward = Loop(_begin_change, partial(_restore_change, present), _end, reverse=True)
+    backward = Loop(_begin_change, partial(_restore_change, present), _end, reverse=True, kept=kept)
     nodes = rows((gain, covariance)), rows(shift), rows(was), _flags(given)
     return scan(backward, 1, time, _size(given), nodes)[1]
 
@@ -87,9 +88,11 @@ def _eliminated(scan: Scan, chain: Chain) -> tuple[Float[Array, ""], Conditional
     return jnp.sum(total), conditionals
 
 
-def _restored(scan: Scan, chain: Chain, conditionals: Conditionals, present: Callable) -> Any:
+def _restored(
+    scan: Scan, chain: Chain, conditionals: Conditionals, present: Callable, kept: Any = None
+) -> Any:
     time = chain.first.shape[0]
-    loop = Loop(_begin_back, partial(_restore, present), _end, reverse=True)
+    loop = Loop(_begin_back, partial(_restore, present), _end, reverse=True, kept=kept)
     return scan(loop, 1, time, _size(chain), (_rows(time, conditionals), _flags(chain)))[1]
 
 

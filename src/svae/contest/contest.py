@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from svae import application
@@ -69,6 +70,8 @@ def hold(
         contest.rows.append({"model": model, "seed": seed, **row})
         if real is not None and any(row[x] is None for x in row if x.startswith("frechet ")):
             contest.notes.append(f"draws of {name} grew without bounds: some have no Frechet distance")
+        # Another model has other programs, and a process may hold only so many (each has memory maps)
+        jax.clear_caches()
     _draw(folder, recordings, [x for x in plans if (folder / x[0] / f"seed-{x[1]}" / IMPUTED).exists()])
     return contest
 

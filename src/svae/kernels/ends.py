@@ -26,7 +26,7 @@ from svae import linalg
 from svae.kernels import tiles
 
 ROWS = tiles.SMALLEST  # sequences of one program
-MANY = 128  # sequences; with fewer, programs of one sequence each are faster
+MANY = 1024  # sequences; with fewer, programs of one sequence each are faster
 
 
 @runtime_checkable
@@ -108,7 +108,7 @@ def _run(begin: Callable, step: Callable, matrices: Float[Array, "2 k k"], input
         jax.tree.map(lambda x: jax.ShapeDtypeStruct((*rows, *x.shape[3:]), x.dtype), inputs),
     )
     results, states = jax.tree.leaves(result), jax.tree.leaves(last)
-    warps = tiles.warps_for(size * size) * (2 if together else 1)
+    warps = max(1, size * size // 4096) * (4 if together else 1)
 
     def body(matrix_ref, *refs):
         read, written = refs[: len(leaves)], refs[len(leaves) :]
@@ -144,6 +144,7 @@ def _run(begin: Callable, step: Callable, matrices: Float[Array, "2 k k"], input
     outputs = [shape(x, length) for x in results] + [shape(x) for x in states]
     found = pl.pallas_call(
         body,
+        name=step.__name__.strip("_"),
         grid=(2, pl.cdiv(count, ROWS) if together else count),
         in_specs=[whole(x) for x in (matrices, *leaves)],
         out_specs=[whole(x) for x in outputs],

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 from jaxtyping import Array
 
 from svae import linalg
@@ -39,12 +40,17 @@ class Read(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """What is done in each chunk; see above. Without a lead, there are no results but the nodes'."""
+    """What is done in each chunk; see above. Without a lead, there are no results but the nodes'.
+
+    Of each result, `kept` entries are wanted (a record of numbers; None: all of all): the rest, beyond the
+    end of a chain, is not even written.
+    """
 
     begin: Callable[..., Any]
     step: Callable[..., tuple[Any, Any]]
     end: Callable[..., tuple[Any, Any]]
     reverse: bool = False
+    kept: Any = None
 
 
 @runtime_checkable
@@ -84,16 +90,24 @@ def plain_scan(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any)
     # The barriers: XLA's GPU compiler (seen with JAX 0.11.2) aborts when it fuses strided slices and pads of
     # odd lengths into the matrix products that follow
     merge = lambda x: lax.optimization_barrier(jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]))
-    return summary, jax.tree.map(merge, results)
+    return summary, _kept(loop, jax.tree.map(merge, results))
+
+
+def _kept(loop: Loop, results: Any) -> Any:
+    return results if loop.kept is None else jax.tree.map(lambda x, count: x[:count], results, loop.kept)
 
 
 def _gather(read: Read, chunks: int, length: int) -> Array:
     """What the nodes of all chunks read, zeros beyond the end."""
     array, stride, offset = read
     needed = offset + stride * chunks
-    padding = [(0, max(needed - array.shape[0], 0))] + [(0, 0)] * (array.ndim - 1)
-    found = jnp.pad(array, padding)[offset:needed].reshape(chunks, stride, *array.shape[1:])
+    found = _lengthened(array, needed)[offset:needed].reshape(chunks, stride, *array.shape[1:])
     return lax.optimization_barrier(found[:, :length])
+
+
+def _lengthened(array: Array, count: int) -> Array:
+    """With zeros behind it, if it has fewer entries."""
+    return jnp.pad(array, [(0, max(count - array.shape[0], 0))] + [(0, 0)] * (array.ndim - 1))
 
 
 def kernel_scan(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tuple[Any, Any]:
@@ -109,13 +123,15 @@ def kernel_scan(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any
 
     def forward(arrays):
         (summary, final), (results, states) = _run(_remembering(loop), chunks, length, *with_arrays(arrays))
-        return (summary, results), (arrays, final, states)
+        return (summary, _kept(loop, results)), (arrays, final, states)
 
     def backward(residuals, cotangents):
         arrays, final, states = residuals
         constants, nodes = with_arrays(arrays)
         summary_bar, results_bar = cotangents
-        lead = 1 if jax.tree.leaves(results_bar)[0].shape[0] == chunks * (length + 1) else 0
+        total = jax.tree.leaves(states)[0].shape[0]
+        lead = total // chunks - length
+        results_bar = jax.tree.map(lambda x: _lengthened(x, total), results_bar)
         by_chunk = partial(jax.tree.map, lambda x: Read(x, 1))
         by_node = partial(jax.tree.map, lambda x: Read(x, length + lead, lead))
         ends = (
@@ -151,7 +167,7 @@ def _remembering(loop: Loop) -> Loop:
         summary, lead = loop.end(la, constants, state)
         return (summary, state), None if lead is None else (lead, state)
 
-    return loop._replace(step=step, end=end)
+    return loop._replace(step=step, end=end, kept=None)
 
 
 def _backwards(loop: Loop) -> Loop:
@@ -192,6 +208,8 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
     summary, lead, result = jax.eval_shape(once, *shapes)
     first = 0 if lead is None else 1
     rows = length + first
+    results, summaries = jax.tree.leaves(result), jax.tree.leaves(summary)
+    kept = [rows * chunks] * len(results) if loop.kept is None else jax.tree.leaves(loop.kept)
 
     def body(*refs):
         read, written = refs[: len(inputs)], refs[len(inputs) :]
@@ -210,12 +228,16 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
         node_at = lambda s: jax.tree.unflatten(
             node_structure, [load(*x, s) for x in zip(read[split:], node_inputs, strict=True)]
         )
-        num_results = len(jax.tree.leaves(result))
-        result_refs, summary_refs = written[:num_results], written[num_results:]
+        result_refs, summary_refs = written[: len(results)], written[len(results) :]
 
         def store(entry: Any, values: Any) -> None:
-            for ref, value in zip(result_refs, jax.tree.leaves(values), strict=True):
-                ref[(entry,) + (slice(None),) * value.ndim] = value
+            where = (rows * chunk + entry).astype(jnp.asarray(0).dtype)  # as masked stores want it
+            for ref, value, count in zip(result_refs, jax.tree.leaves(values), kept, strict=True):
+                place = (where,) + (slice(None),) * value.ndim
+                if count == rows * chunks:
+                    ref[place] = value
+                else:
+                    triton.store(ref.at[place], value, mask=jnp.full(value.shape, where) < count)
 
         def one(i, carry):
             state, node = carry
@@ -233,17 +255,16 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
         for ref, value in zip(summary_refs, jax.tree.leaves(ending), strict=True):
             ref[...] = value
 
-    whole = lambda read: pl.BlockSpec(read.array.shape, lambda c: (0,) * read.array.ndim)
-    by_chunk = lambda shape: pl.BlockSpec(shape, lambda c: (c,) + (0,) * (len(shape) - 1))
-    results, summaries = jax.tree.leaves(result), jax.tree.leaves(summary)
+    whole = lambda x: pl.BlockSpec(x.shape, lambda c: (0,) * len(x.shape))
+    by_chunk = lambda shape: pl.BlockSpec((None, *shape), lambda c: (c,) + (0,) * len(shape))
+    entries = [jax.ShapeDtypeStruct((n, *x.shape), x.dtype) for n, x in zip(kept, results, strict=True)]
     outputs = pl.pallas_call(
         body,
+        name=_name(loop.step),
         grid=(chunks,),
-        in_specs=[whole(read) for read in inputs],
-        out_specs=[by_chunk((rows, *x.shape)) for x in results]
-        + [by_chunk((None, *x.shape)) for x in summaries],
-        out_shape=[jax.ShapeDtypeStruct((chunks * rows, *x.shape), x.dtype) for x in results]
-        + [jax.ShapeDtypeStruct((chunks, *x.shape), x.dtype) for x in summaries],
+        in_specs=[whole(read.array) for read in inputs],
+        out_specs=[whole(x) for x in entries] + [by_chunk(x.shape) for x in summaries],
+        out_shape=entries + [jax.ShapeDtypeStruct((chunks, *x.shape), x.dtype) for x in summaries],
         **backend_options(warps_for(max(x.size for x in jax.tree.leaves(shapes)))),
     )(*(read.array for read in inputs))
     split = len(results)
@@ -251,3 +272,8 @@ def _run(loop: Loop, chunks: int, length: int, constants: Any, nodes: Any) -> tu
         jax.tree.unflatten(jax.tree.structure(summary), outputs[split:]),
         jax.tree.unflatten(jax.tree.structure(result), outputs[:split]),
     )
+
+
+def _name(function: Callable) -> str:
+    """For profiles."""
+    return getattr(function, "func", function).__name__.strip("_")

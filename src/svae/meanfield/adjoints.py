@@ -123,40 +123,33 @@ class GaussSeidel(ImplicitAdjoint):
     def solve(self, system: LinearSystem, a: Blocks, c: Blocks) -> Blocks:
         """y_m <- a_m + H_m (c_m + sum_n M_mn y_n), for each block m in turn, from what they have alone.
 
-        The first block is a function of the others, and a sweep changes them by a linear function of what
-        the sweep before it did. So these changes are all that is carried along, and the first block, which
-        may be large, is added up at the end.
+        The first block, which may be large, is a function of the others and not carried along.
         """
         steps = (system.sweeps + 1) // 2 if self.steps is None else self.steps
-        first, *others = system.propagation
+        nothing = jax.tree.map(jnp.zeros_like, a)
 
-        def sweep(y: Blocks, before: Blocks) -> Blocks:
-            """The changes of all blocks but the first; those done with count from then on."""
-            changes: Blocks = ()
-            for m, jacobian in enumerate(others, start=1):
-                changes = (*changes, jacobian(system.coupling(y, m)))
-                y = (*y[:m], add(before[m - 1], changes[-1]), *y[m + 1 :])
-            return changes
+        def block(m: int, y: Blocks) -> Terms:
+            return add(a[m], system.propagation[m](add(c[m], system.coupling(y, m))))
 
-        alone = tuple(add(a[m], jacobian(c[m])) for m, jacobian in enumerate(others, start=1))
-        nothing, no_change = (jax.tree.map(jnp.zeros_like, x) for x in (a[0], alone))
-        begin = add(a[0], first(add(c[0], system.coupling((nothing, *alone), 0))))
-        change = sweep((begin, *alone), alone)
-        from_others = lambda change: first(system.coupling((nothing, *change), 0))
+        def first(others: Blocks) -> Terms:
+            return block(0, (nothing[0], *others))
 
-        def more(i, carry):
-            total, change, _, first_size = carry
-            change = sweep((from_others(change), *change), no_change)
+        def sweep(i, carry):
+            others, _, first_size = carry
+            y = (first(others), *others)
+            for m in range(1, len(y)):
+                y = (*y[:m], block(m, y), *y[m + 1 :])
+            change = add(y[1:], others, -1.0)
             size = inner(change, change)
-            return add(total, change), change, size, jnp.where(i == 1, size, first_size)
+            return y[1:], size, jnp.where(i == 0, size, first_size)
 
-        unset = jnp.zeros_like(inner(change, change))
-        total, _, last, first_size = lax.fori_loop(1, steps, more, (change, change, unset, unset + jnp.inf))
-        y = (add(begin, from_others(total)), *add(alone, total))
+        alone = tuple(add(a[m], system.propagation[m](c[m])) for m in range(1, len(a)))
+        unset = jnp.zeros_like(inner(alone, alone))
+        others, last, first_size = lax.fori_loop(0, steps, sweep, (alone, unset, unset))
         if not self.fallback:
-            return y
+            return (first(others), *others)
         sound = system.converged & ~(last > first_size) & jnp.isfinite(last)
-        return _where(sound, y, (add(a[0], first(c[0])), *alone))
+        return (first(_where(sound, others, nothing[1:])), *_where(sound, others, alone))
 
 
 class ConjugateGradients(ImplicitAdjoint):

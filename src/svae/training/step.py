@@ -11,6 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
 
+# On GPUs matrix products are the vendor's: XLA's own, a little faster in large batches, are written and timed
+# dozens of times for each shape, which takes longer than all else that is compiled.
+COMPILING: dict[str, Any] = {"compiler_options": {"xla_gpu_enable_triton_gemm": False}}
 NETWORKS, NOISE, GRAPH, COOLING = "networks", "noise", "graph", "cooling"
 
 
@@ -152,7 +155,7 @@ def _all_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(**COMPILING)
 def run_steps(
     state: TrainState,
     data: Batch,
