@@ -48,9 +48,15 @@ class DataSettings(Section):
     """What the model sees of the recordings."""
 
     path: str | None = Field(None, description="File, folder, or the name of a built-in data set.")
+    split: Literal["train", "valid", "test"] | None = Field(
+        None, description="Part of a data set that has splits; all of it if not given."
+    )
     rate: PositiveFloat | None = Field(None, description="Frames per second, where the data do not say.")
     window: Duration | None = Field(
         None, description="Length of training windows; whole recordings if not given."
+    )
+    stride: Duration | None = Field(
+        None, description="From the beginning of one training window to the next; if not given, its length."
     )
     standardise: Literal["channel", "global", "none"] = Field(
         "channel", description="Channels to unit variance each, to a common scale, or as they are."
