@@ -21,6 +21,7 @@ from svae.data.recordings import Recording as Recording
 from svae.data.recordings import Recordings as Recordings
 from svae.data.recordings import Skeleton as Skeleton
 from svae.data.scaling import Standardizer as Standardizer
+from svae.data.sets import set_name as set_name
 from svae.data.splits import SPLITS as SPLITS
 from svae.data.splits import Split as Split
 from svae.data.synthetic import laplacian as laplacian

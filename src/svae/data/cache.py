@@ -36,18 +36,19 @@ def cached(
     options: dict[str, Any],
     about: Recordings,
     make: Callable[[], Iterable[Recording]],
+    content: Any = None,
 ) -> Recordings:
-    """The recordings that `make` gives, from the cache if `files` and `options` are those of last time.
+    """The recordings that `make` gives, or those that it gave for the same `folder`, `kind` and `options`.
 
-    `about` has everything but the recordings themselves. Values are float32. Where nothing can be written
-    they are made each time, in memory.
+    These count if names, sizes and times of `files` are as they were, and `content`, which is anything else
+    that matters. `about` has everything but the recordings themselves. Values are float32. Where nothing can
+    be written they are made each time, in memory.
     """
-    whole = str(folder.resolve())
-    name = hashlib.sha256(json.dumps([whole, options], sort_keys=True).encode()).hexdigest()[:16]
-    entry, made_from = cache_folder() / f"{kind}-{name}", _fingerprint(folder, files)
+    name = hashlib.sha256(json.dumps([str(folder.resolve()), options]).encode()).hexdigest()[:16]
+    entry, made_from = cache_folder() / f"{kind}-{name}", _fingerprint(folder, files, content)
     try:
         return _open(entry, made_from, about)
-    except (OSError, ValueError, KeyError, TypeError):  # not there, of other files, or broken
+    except (OSError, ValueError, KeyError, TypeError, EOFError):  # not there, of other files, or broken
         pass
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -65,9 +66,9 @@ def cached(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _fingerprint(folder: Path, files: Sequence[Path]) -> str:
+def _fingerprint(folder: Path, files: Sequence[Path], content: Any) -> str:
     """Of names, sizes and times of change, and of this code's version."""
-    known = hashlib.sha256(f"version {VERSION}".encode())
+    known = hashlib.sha256(json.dumps([VERSION, content]).encode())
     for path in files:
         status = path.stat()
         known.update(f"\n{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}".encode())

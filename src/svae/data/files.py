@@ -48,7 +48,7 @@ READERS: dict[str, Reader] = {
 }
 ENDINGS = ", ".join(READERS)
 CHUNKED = "frames"  # the option that cuts sounds into chunks
-GIVEN = "path", "folder", "split", "sounds", "label_names"  # what readers get that is no option
+GIVEN = "path", "folder", "split", "sounds", "label_names", "kind"  # what readers get that is no option
 
 
 def _synthetic(num_sequences: int = 128, length: int = 250, seed: int = 0) -> Recordings:

@@ -1,6 +1,7 @@
 """Human3.6M: text files of joint angles as joint positions, as in the experiments of the paper."""
 
 import re
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -85,13 +86,13 @@ def read_human36m(folder: Path, split: Split | None, noise: float | None = None,
     others. It depends on the name of a recording and on `seed` alone.
     """
     paths = _files(folder)
+    labels = [_label(path) for path in paths]
 
     def make() -> Iterator[Recording]:
-        for path in paths:
+        for path, label in zip(paths, labels, strict=True):
             values = joint_positions(_read_angles(path)[::2])[:, SKELETON.moving].reshape(
                 -1, 3 * len(SKELETON.moving)
             )
-            label = ACTIONS.index(_parts(path)[0])
             yield Recording(_name(path), values, np.full(len(values), label))
 
     about = Recordings((), SKELETON.channels, RATE, ACTIONS, SKELETON)
@@ -175,7 +176,7 @@ def _files(folder: Path) -> list[Path]:
     return [path for subject in subjects for path in sorted(subject.glob("*.txt"))]
 
 
-def _parts(path: Path) -> tuple[str, str]:
+def _label(path: Path) -> int:
     match = FILE.fullmatch(path.stem)
     if match is None:
         raise DataError(
@@ -183,7 +184,7 @@ def _parts(path: Path) -> tuple[str, str]:
             f"{', '.join(ACTIONS)}",
             file=str(path),
         )
-    return match.group(1), match.group(2)
+    return ACTIONS.index(match.group(1))
 
 
 def _name(path: Path) -> str:
@@ -192,7 +193,8 @@ def _name(path: Path) -> str:
 
 def _read_angles(path: Path) -> Float[np.ndarray, "time 99"]:
     try:
-        angles = np.loadtxt(path, delimiter=",", ndmin=2)
+        with warnings.catch_warnings(action="ignore"):  # of an empty file, which is said below
+            angles = np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
         raise DataError(
             f"expected {COLUMNS} numbers in each row, between commas ({error})", file=str(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,13 @@ class Recording:
 class Skeleton:
     """Joints whose x, y, z are three channels each, in this order; the root's parent is -1.
 
-    Joints that are `still` have no channels: a number and a place for each that never moves.
+    Joints that are `still` have no channels: a number and a place for each that never moves. Bodies of other
+    sizes have the same skeleton.
     """
 
     joints: tuple[str, ...]
     parents: tuple[int, ...]
-    still: tuple[tuple[int, tuple[float, float, float]], ...] = ()
+    still: tuple[tuple[int, tuple[float, float, float]], ...] = field(default=(), compare=False)
 
     @property
     def moving(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Data sets that are known by how their folder is laid out; docs/data.md describes each."""
 
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,12 @@ SETS = (
     DataSet("keywords", is_keywords, read_keywords),
     DataSet("sentences", is_sentences, read_sentences),
 )
+
+
+def set_name(path: str | PathLike[str]) -> str | None:
+    """The name of the set that lies there, if it is one of ours."""
+    known = known_set(Path(path)) if Path(path).is_dir() else None
+    return None if known is None else known.name
 
 
 def known_set(folder: Path) -> DataSet | None:

@@ -27,13 +27,14 @@ def read_chunks(
     folder: Path,
     sounds: Sequence[Sound],
     label_names: tuple[str, ...] | None = None,
+    kind: str = "sounds",
     frames: int = CHUNK_FRAMES,
     top_db: float | None = QUIET_DB,
 ) -> Recordings:
     """Sounds below `folder` without the quiet at their ends, cut into chunks of `frames` frames.
 
     A file becomes the recordings name/0, name/1, ...; one that is shorter than a chunk becomes none.
-    `top_db=None` leaves the quiet.
+    `top_db=None` leaves the quiet. Parts of one folder are of different `kind`s in the cache.
     """
     if not isinstance(frames, int) or (frames - 1) * HOP <= FFT_SIZE // 2:
         raise DataError(f"frames must be a whole number from {2 + FFT_SIZE // 2 // HOP} on, got {frames}")
@@ -53,8 +54,8 @@ def read_chunks(
                 yield Recording(f"{sound.name}/{number}", values, labels)
 
     about = Recordings((), frequencies(sampling_rate, FFT_SIZE), sampling_rate / HOP, label_names)
-    options = {"frames": frames, "top_db": top_db, "sounds": [sound[1:] for sound in sounds]}
-    found = cached("sounds", folder, [sound.path for sound in sounds], options, about, make)
+    options, content = {"frames": frames, "top_db": top_db}, [sound[1:] for sound in sounds]
+    found = cached(kind, folder, [sound.path for sound in sounds], options, about, make, content)
     if len(found) == 0:
         shortest = f"{frames} frames ({(frames - 1) * HOP / sampling_rate:.2f} s)"
         raise DataError(f"none of {len(sounds)} sounds is as long as {shortest}", file=str(folder))

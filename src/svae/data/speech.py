@@ -8,7 +8,7 @@ from svae.data.audio import CHUNK_FRAMES, QUIET_DB
 from svae.data.errors import DataError
 from svae.data.recordings import Recordings
 from svae.data.sounds import Sound, find_sounds, name_below, read_chunks
-from svae.data.splits import Split, all_without_split, as_split
+from svae.data.splits import EmptySplit, Split, all_without_split, as_split
 
 WSJ0_FOLDERS: dict[Split, str] = {"train": "si_tr_s", "valid": "si_dt_05", "test": "si_et_05"}
 WSJ0_LEFT_OUT = {"test": "442"}  # the speaker that the paper leaves out
@@ -43,7 +43,14 @@ def read_wsj0(
             f"WSJ0's split '{split}' is wav files in the folder {part.name}: there are none", file=str(part)
         )
     used = [path for path in paths if path.name[:3] != WSJ0_LEFT_OUT.get(split)]
-    return read_chunks(folder, [Sound(path, name_below(folder, path)) for path in used], None, frames, top_db)
+    return read_chunks(
+        folder,
+        [Sound(path, name_below(folder, path)) for path in used],
+        None,
+        f"wsj0-{split}",
+        frames,
+        top_db,
+    )
 
 
 def is_crema_d(folder: Path) -> bool:
@@ -68,8 +75,8 @@ def read_crema_d(
         if {"9": "valid", "0": "test"}.get(speaker[-1], "train") == split:
             sounds.append(Sound(path, path.stem, list(EMOTIONS).index(emotion)))
     if not sounds:
-        raise DataError(f"there are no speakers of the split '{split}'", file=str(folder))
-    return read_chunks(folder, sounds, tuple(EMOTIONS.values()), frames, top_db)
+        raise EmptySplit(f"there are no speakers of the split '{split}'", file=str(folder))
+    return read_chunks(folder, sounds, tuple(EMOTIONS.values()), f"crema_d-{split}", frames, top_db)
 
 
 def _crema_d_files(folder: Path) -> list[Path]:
@@ -88,9 +95,8 @@ def read_sentences(
     folder: Path, split: Split, frames: int = CHUNK_FRAMES, top_db: float | None = QUIET_DB
 ) -> Recordings:
     """The sounds that index.csv lists in columns path and split."""
-    return read_chunks(
-        folder, [Sound(path, name) for path, name, _ in _listed(folder, split)], None, frames, top_db
-    )
+    sounds = [Sound(path, name) for path, name, _ in _listed(folder, split)]
+    return read_chunks(folder, sounds, None, f"sentences-{split}", frames, top_db)
 
 
 def is_keywords(folder: Path) -> bool:
@@ -106,7 +112,7 @@ def read_keywords(
     with (folder / INDEX).open(newline="", encoding="utf-8-sig") as file:
         words = tuple(sorted({row["keyword"] for row in csv.DictReader(file)}))
     sounds = [Sound(path, name, words.index(row["keyword"])) for path, name, row in _listed(folder, split)]
-    return read_chunks(folder, sounds, words, frames, top_db)
+    return read_chunks(folder, sounds, words, f"keywords-{split}", frames, top_db)
 
 
 def _index_columns(folder: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """The parts of a data set: to train on, to choose by, to test on."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -11,6 +12,10 @@ from svae.data.recordings import Recordings
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+
+
+class EmptySplit(DataError):
+    """A split of which a folder has nothing; where all are asked for, the others will do."""
 
 
 def as_split(name: str, file: str | None = None) -> Split:
@@ -26,6 +31,12 @@ def all_without_split(read: Callable[..., Recordings]) -> Callable[..., Recordin
 
     @wraps(read)
     def read_any(folder: Path, split: Split | None, **options: Any) -> Recordings:
-        return join([read(folder, part, **options) for part in (SPLITS if split is None else (split,))])
+        if split is not None:
+            return read(folder, split, **options)
+        parts = []
+        for part in SPLITS:
+            with suppress(EmptySplit):
+                parts.append(read(folder, part, **options))
+        return join(parts)
 
     return read_any

@@ -1,13 +1,16 @@
-"""What a step of training takes: which sequences in which order, and where on the device they are."""
+"""Which sequences each step of training takes, and how their frames get to the device."""
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from svae.models import Batch
+from svae.training.windows import OnDevice, TrainingWindows
 
 
 def epoch_order(
@@ -22,62 +25,67 @@ def batch_indices(
 ) -> Int[Array, "b"]:
     """The sequences of a step: each epoch has its own order; what does not fill a batch sits it out."""
     per_epoch = num_sequences // batch_size
-    return part_of_epoch(epoch_order(key, step // per_epoch, num_sequences), step, batch_size)
-
-
-def part_of_epoch(order: Int[Array, "sequences"], step: Int[Array, ""], batch_size: int) -> Int[Array, "b"]:
-    """The sequences of a step, given the order of its epoch."""
-    per_epoch = order.shape[0] // batch_size
+    order = epoch_order(key, step // per_epoch, num_sequences)
     return lax.dynamic_slice(order, ((step % per_epoch) * batch_size,), (batch_size,))
 
 
-class Resident(NamedTuple):
-    """Windows into frames that are all on the device: however much windows overlap, frames are there once."""
-
-    frames: Float[Array, "frames features"]  # of all recordings, one after the other
-    known: Int[Array, "frames"] | None  # states that are known, -1 where they are not
-    first: Int[Array, "windows"]  # place of a window's first frame
-    lengths: Int[Array, "windows"]
-    size: int
-    num_states: int | None
-
-    @property
-    def num_sequences(self) -> int:
-        """How many windows there are."""
-        return self.first.shape[0]
-
-    def select(self, which: Int[Array, "b"]) -> Batch:
-        """These windows, padded with zeros."""
-        lengths = self.lengths[which]
-        inside = jnp.arange(self.size)[None] < lengths[:, None]
-        place = jnp.where(inside, self.first[which][:, None] + jnp.arange(self.size)[None], 0)
-        values = jnp.where(inside[:, :, None], self.frames[place], 0)
-        if self.known is None or self.num_states is None:
-            return Batch(values, lengths)
-        own = jnp.where(inside, self.known[place], -1)[:, :, None]
-        return Batch(values, lengths, (own < 0) | (own == jnp.arange(self.num_states)[None, None]))
-
-
 class Coming(NamedTuple):
-    """The batches of a few steps, cut on the host: those of step `begin` come first."""
+    """The batches of a few steps, from step `begin` on, out of so many sequences."""
 
+    which: Int[Array, "steps b"]
     batches: Batch  # (steps, batch, ...)
     begin: Int[Array, ""]
     num_sequences: int
 
+    def at(self, step: Int[Array, ""]) -> tuple[Int[Array, "b"], Batch]:
+        """The sequences of a step, and their numbers."""
+        row = lambda x: lax.dynamic_index_in_dim(x, step - self.begin, keepdims=False)
+        return row(self.which), jax.tree.map(row, self.batches)
 
-OnDevice = Batch | Resident | Coming
 
+class Feed:
+    """Batches for the steps to come: gathered from frames on the device, or cut on the host and sent there.
 
-def batch_of(data: OnDevice, step: Int[Array, ""], which: Int[Array, "b"]) -> Batch:
-    """The batch of a step, which takes these sequences.
-
-    The barrier makes the rest of a step the same program wherever batches come from, so that numbers agree.
+    Steps themselves are the same program in both cases, so their numbers are the same.
     """
-    if isinstance(data, Coming):
-        batch = jax.tree.map(
-            lambda x: lax.dynamic_index_in_dim(x, step - data.begin, keepdims=False), data.batches
+
+    def __init__(self, data: Batch | TrainingWindows, key: PRNGKeyArray, batch_size: int):
+        self.data, self.batch_size = data, batch_size
+        self.key = jax.random.split(key)[0]
+        self.epoch, self.order = -1, np.zeros(0, int)
+
+    @property
+    def cuts_on_host(self) -> bool:
+        """Whether batches take time that is better spent while the device is at work."""
+        return isinstance(self.data, TrainingWindows) and self.data.on_device is None
+
+    def __call__(self, step: int, count: int) -> Batch | Coming:
+        """What `count` steps from `step` on need."""
+        if isinstance(self.data, Batch):
+            return self.data
+        which = np.concatenate([self._indices(x) for x in range(step, step + count)])
+        if self.data.on_device is None:
+            batch = self.data.select(which).read()
+        else:
+            batch = _gather(self.data.on_device, jnp.asarray(which))
+        by_step = lambda x: x.reshape(count, self.batch_size, *x.shape[1:])
+        begin = jnp.asarray(step, jnp.int32)
+        return Coming(
+            by_step(jnp.asarray(which)), jax.tree.map(by_step, batch), begin, self.data.num_sequences
         )
-    else:
-        batch = data.select(which)
-    return lax.optimization_barrier(batch)
+
+    def _indices(self, step: int) -> Int[np.ndarray, "b"]:
+        """As `batch_indices`, but an order is found once in an epoch."""
+        per_epoch = self.data.num_sequences // self.batch_size
+        if self.epoch != step // per_epoch:
+            self.epoch = step // per_epoch
+            with jax.default_device(
+                jax.local_devices(backend="cpu")[0]
+            ):  # not behind steps that are under way
+                self.order = np.asarray(epoch_order(self.key, self.epoch, self.data.num_sequences))
+        return self.order[step % per_epoch * self.batch_size :][: self.batch_size]
+
+
+@eqx.filter_jit
+def _gather(data: OnDevice, which: Int[Array, "b"]) -> Batch:
+    return data.select(which)

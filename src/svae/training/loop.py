@@ -12,8 +12,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
 from svae.states import num_used
+from svae.training.feeding import Feed
 from svae.training.step import Metrics, TrainState, loss, next_batch, run_steps
-from svae.training.windows import TrainingWindows, ahead
+from svae.training.windows import TrainingWindows
 
 HELD_OUT = 0xF00D  # sets the noise of the bound of held-out data apart from that of the steps
 Record = dict[str, Any]  # one line of the training log
@@ -56,17 +57,17 @@ def train(
     The bound that tells what is best is that of the `held_out` sequences, if there are any.
     """
     batch_size = min(plan.batch_size, data.num_sequences)
-    order_key = jax.random.split(key)[0]
-    chunk_at = lambda step: min(plan.chunk, plan.steps - step)
-    feed = lambda step: ahead(data, order_key, batch_size, step, chunk_at(step))
+    feed = Feed(data, key, batch_size)
+    count_at = lambda step: min(plan.chunk, plan.steps - step)
+    following, batches = -1, None
     try:
-        fed, batches = -1, None
         while (done := int(state.step)) < plan.steps:
-            if batches is None or fed != done:  # the first ones, or others after a failure
-                batches = feed(done)
-            state, metrics = run_steps(state, batches, key, optimiser, batch_size, chunk_at(done))
-            fed = done + chunk_at(done)
-            batches = feed(fed) if fed < plan.steps else None  # cut while the device is at work
+            if batches is None or following != done:  # the first ones, or others after a failure
+                batches = feed(done, count_at(done))
+            state, metrics = run_steps(state, batches, key, optimiser, batch_size, count_at(done))
+            following, batches = done + count_at(done), None
+            if feed.cuts_on_host and following < plan.steps:  # while the device is at work
+                batches = feed(following, count_at(following))
             if not np.asarray(metrics.finite).all():
                 state = _recover(state, data, key, batch_size, plan, watch)
                 continue
@@ -143,7 +144,7 @@ def _recover(
 
 def explain(state: TrainState, data: Batch | TrainingWindows, key: PRNGKeyArray, batch_size: int) -> Record:
     """Which sequence of the next step's batch, and which quantity, is not finite."""
-    coming = ahead(data, jax.random.split(key)[0], batch_size, int(state.step), 1)
+    coming = Feed(data, key, batch_size)(int(state.step), 1)
     which, batch, noise_key = next_batch(state, coming, key, batch_size)
     (_, bound), gradient = _loss_and_gradient(state.model, noise_key, batch, data.num_sequences)
     for name in ("log_likelihood", "kl_local"):

@@ -53,7 +53,7 @@ def fit(
     with the same arguments goes on where the first one stopped."""
     require_possible(recordings, config)
     standardizer = standardizer_for(recordings, config)
-    data, held_out = split(training_windows(recordings, config, standardizer).on_device(), config)
+    data, held_out = split(training_windows(recordings, config, standardizer).with_frames(), config)
     if folder is not None:  # not before data and settings are known to go together
         write_config(config, folder / "config.toml")
     return _Fit(recordings, config, folder, watch, checkpoint_seconds, standardizer, data, held_out).run()

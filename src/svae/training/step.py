@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
-from svae.training.feeding import OnDevice, batch_indices, batch_of, epoch_order, part_of_epoch
+from svae.training.feeding import Coming, batch_indices
 
 NETWORKS, NOISE, GRAPH, COOLING = "networks", "noise", "graph", "cooling"
 
@@ -92,16 +92,16 @@ def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:
 
 
 def next_batch(
-    state: TrainState, data: OnDevice, key: PRNGKeyArray, batch_size: int
+    state: TrainState, data: Batch | Coming, key: PRNGKeyArray, batch_size: int
 ) -> tuple[Int[Array, "b"], Batch, PRNGKeyArray]:
     """Which sequences the next step takes, these, and the key of its noise: other noise after a failure."""
     order_key, noise_key = jax.random.split(key)
-    which = batch_indices(order_key, state.step, data.num_sequences, batch_size)
-    return which, batch_of(data, state.step, which), _of_this_step(noise_key, state)
-
-
-def _of_this_step(key: PRNGKeyArray, state: TrainState) -> PRNGKeyArray:
-    return jax.random.fold_in(jax.random.fold_in(key, state.failures), state.step)
+    if isinstance(data, Coming):
+        which, batch = data.at(state.step)
+    else:
+        which = batch_indices(order_key, state.step, data.num_sequences, batch_size)
+        batch = data.select(which)
+    return which, batch, jax.random.fold_in(jax.random.fold_in(noise_key, state.failures), state.step)
 
 
 def loss(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> tuple[Float[Array, ""], Bound]:
@@ -150,7 +150,7 @@ def _all_finite(tree: Any) -> Bool[Array, ""]:
 @eqx.filter_jit
 def run_steps(
     state: TrainState,
-    data: OnDevice,
+    data: Batch | Coming,
     key: PRNGKeyArray,
     optimiser: optax.GradientTransformation,
     batch_size: int,
@@ -158,22 +158,16 @@ def run_steps(
 ) -> tuple[TrainState, Metrics]:
     """`count` steps in one program, with the metrics of each. After a failure nothing moves any more."""
     num_sequences = data.num_sequences
-    per_epoch = num_sequences // batch_size
-    order_key, noise_key = jax.random.split(key)
-    shuffle = lambda step: epoch_order(order_key, step // per_epoch, num_sequences)
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def one(carry, _):
-        arrays, healthy, order = carry
+        arrays, healthy = carry
         state = eqx.combine(arrays, rest)
-        # many sequences take longer to shuffle than a step does, so it is done once in an epoch
-        order = lax.cond(state.step % per_epoch == 0, shuffle, lambda step: order, state.step)
-        batch = batch_of(data, state.step, part_of_epoch(order, state.step, batch_size))
-        new, metrics = step(state, batch, _of_this_step(noise_key, state), optimiser, num_sequences)
+        _, batch, noise_key = next_batch(state, data, key, batch_size)
+        new, metrics = step(state, batch, noise_key, optimiser, num_sequences)
         # After a failure the same step would be tried again, with the same result
         metrics = metrics._replace(finite=metrics.finite & healthy)
-        return (eqx.filter(new, eqx.is_array), metrics.finite, order), metrics
+        return (eqx.filter(new, eqx.is_array), metrics.finite), metrics
 
-    beginning = arrays, jnp.asarray(True), shuffle(state.step)
-    (arrays, _, _), metrics = lax.scan(one, beginning, None, length=count)
+    (arrays, _), metrics = lax.scan(one, (arrays, jnp.asarray(True)), None, length=count)
     return eqx.combine(arrays, rest), metrics

@@ -5,27 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from svae.data import Places, Recordings, Standardizer
 from svae.models import Batch
-from svae.training.feeding import Coming, OnDevice, Resident, epoch_order
 
 DEVICE_BYTES = 2 << 30  # of frames that are kept on the device; of more, each step's batch is sent there
 BATCH_BYTES = 1 << 28  # of windows that are looked at at once, where a step does not ask for them
 
 
-@dataclass(frozen=True, eq=False)
-class Frames:
+class Frames(NamedTuple):
     """The frames of all recordings on the device, one after the other, and the states that labels name."""
 
     values: Float[Array, "frames features"]
     known: Int[Array, "frames"] | None
     offsets: Int[np.ndarray, "recordings"]  # place of each recording's first frame
+
+
+class OnDevice(NamedTuple):
+    """Windows into frames that are on the device: however much windows overlap, frames are there once."""
+
+    frames: Float[Array, "frames features"]
+    known: Int[Array, "frames"] | None  # states that are known, -1 where they are not
+    first: Int[Array, "windows"]  # place of a window's first frame
+    lengths: Int[Array, "windows"]
+    size: int
+    num_states: int | None
+
+    def select(self, which: Int[Array, "b"]) -> Batch:
+        """These windows, padded with zeros."""
+        lengths = self.lengths[which]
+        inside = jnp.arange(self.size)[None] < lengths[:, None]
+        place = jnp.where(
+            inside, self.first[which][:, None] + jnp.arange(self.size, dtype=jnp.int32)[None], 0
+        )
+        values = jnp.where(inside[:, :, None], self.frames[place], 0)
+        if self.known is None or self.num_states is None:
+            return Batch(values, lengths)
+        own = jnp.where(inside, self.known[place], -1)[:, :, None]
+        return Batch(
+            values, lengths, (own < 0) | (own == jnp.arange(self.num_states, dtype=jnp.int32)[None, None])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +112,7 @@ class TrainingWindows:
         for start in range(0, self.num_sequences, self.at_once):
             yield self.select(np.arange(start, min(start + self.at_once, self.num_sequences))).read()
 
-    def on_device(self) -> TrainingWindows:
+    def with_frames(self) -> TrainingWindows:
         """The same with its frames on the device, if they are few enough."""
         lengths = self.recordings.lengths
         shape = sum(lengths), self.recordings.num_features
@@ -104,36 +128,17 @@ class TrainingWindows:
         return replace(self, frames=Frames(jnp.asarray(values), labels, offsets))
 
     @cached_property
-    def resident(self) -> Resident | None:
-        """Places on the device as well."""
+    def on_device(self) -> OnDevice | None:
+        """The windows as places in frames that are on the device; None if these are not."""
         if self.frames is None:
             return None
         first = self.frames.offsets[self.places.recording] + self.places.start
         index = lambda x: jnp.asarray(x, jnp.int32)
-        known = None if self.num_states is None else self.frames.known
-        return Resident(
+        return OnDevice(
             self.frames.values,
-            known,
+            None if self.num_states is None else self.frames.known,
             index(first),
             index(self.places.lengths),
             self.places.size,
             self.num_states,
         )
-
-
-def ahead(
-    data: Batch | TrainingWindows, key: PRNGKeyArray, batch_size: int, step: int, count: int
-) -> OnDevice:
-    """What `count` steps from `step` on need, on the device: all there is, or their batches."""
-    if isinstance(data, Batch):
-        return data
-    if data.resident is not None:
-        return data.resident
-    total = data.num_sequences
-    per_epoch = total // batch_size
-    steps = range(step, step + count)
-    orders = {epoch: np.asarray(epoch_order(key, epoch, total)) for epoch in {x // per_epoch for x in steps}}
-    which = [orders[x // per_epoch][x % per_epoch * batch_size :][:batch_size] for x in steps]
-    batch = data.select(np.concatenate(which)).read()
-    batches = jax.tree.map(lambda x: x.reshape(count, batch_size, *x.shape[1:]), batch)
-    return Coming(batches, jnp.asarray(step, jnp.int32), total)
