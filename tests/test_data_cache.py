@@ -1,3 +1,4 @@
+import io
 import json
 import os
 
@@ -7,6 +8,16 @@ import pytest
 import data_set_files as files
 from svae.data import DataError, load, sounds
 from svae.data.cache import cache_folder
+
+
+def short_labels():
+    """A whole file of too few labels."""
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(3, np.int64))
+    return stream.getvalue()
+
+
+SHORT = short_labels()
 
 
 @pytest.fixture
@@ -75,7 +86,7 @@ def test_changes_are_seen(tmp_path, cache, made):
 
 
 @pytest.mark.parametrize("name", ["values.f32", "about.json", "labels.npy"])
-@pytest.mark.parametrize("content", [b"", b"{}", b"nonsense"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"nonsense", SHORT])
 def test_broken_entries_are_made_anew(tmp_path, cache, made, name, content):
     folder = files.crema_d(tmp_path / "crema")
     whole = load(folder, split="valid")

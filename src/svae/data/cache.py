@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,24 +47,10 @@ def cached(
     """
     name = hashlib.sha256(json.dumps([str(folder.resolve()), options]).encode()).hexdigest()[:16]
     entry, made_from = cache_folder() / f"{kind}-{name}", _fingerprint(folder, files, content)
-    try:
-        return _open(entry, made_from, about)
-    except (OSError, ValueError, KeyError, TypeError, EOFError):  # not there, of other files, or broken
-        pass
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=entry.parent))
-    except OSError:
-        return replace(about, items=tuple(_checked(about, make())))
-    try:
-        _write(draft, made_from, _checked(about, make()))
-        shutil.rmtree(entry, ignore_errors=True)
-        draft.rename(entry)
-        return _open(entry, made_from, about)
-    except OSError:  # the disk is full, say
-        return replace(about, items=tuple(_checked(about, make())))
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    found = _open(entry, made_from, about)
+    if found is None and _store(entry, made_from, lambda: _checked(about, make())):
+        found = _open(entry, made_from, about)
+    return replace(about, items=tuple(_checked(about, make()))) if found is None else found
 
 
 def _fingerprint(folder: Path, files: Sequence[Path], content: Any) -> str:
@@ -82,6 +69,25 @@ def _checked(about: Recordings, items: Iterable[Recording]) -> Iterator[Recordin
         yield replace(about, items=(item,))[0]
 
 
+def _store(entry: Path, made_from: str, make: Callable[[], Iterable[Recording]]) -> bool:
+    """Writes an entry in place of what is there, if something can be written."""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
+    except OSError:
+        return False
+    try:
+        _write(draft, made_from, make())
+        shutil.rmtree(entry, ignore_errors=True)
+        with suppress(OSError):  # another process was faster, and has written the same
+            draft.rename(entry)
+        return True
+    except OSError:  # the disk is full, say
+        return False
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def _write(entry: Path, made_from: str, items: Iterable[Recording]) -> None:
     """One recording in memory at a time."""
     names, labels, lengths = [], [], []
@@ -98,21 +104,22 @@ def _write(entry: Path, made_from: str, items: Iterable[Recording]) -> None:
     (entry / ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
 
-def _open(entry: Path, made_from: str, about: Recordings) -> Recordings:
-    """An entry; ValueError if it is not whole, or made from something else."""
-    stored = json.loads((entry / ABOUT).read_text(encoding="utf-8"))
-    names, lengths = stored["names"], stored["lengths"]
-    shape = sum(lengths), about.num_features
-    if stored["made_from"] != made_from or (entry / VALUES).stat().st_size != 4 * shape[0] * shape[1]:
-        raise ValueError("made from something else, or broken off")
-    if not names:
-        return about
-    values = np.memmap(entry / VALUES, np.float32, "r", shape=shape)
-    labels = np.load(entry / LABELS) if stored["labelled"] else None
-    stops = np.cumsum(lengths).tolist()
-    places = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
-    items = tuple(
-        Recording(name, values[place], None if labels is None else labels[place])
-        for name, place in zip(names, places, strict=True)
-    )
-    return replace(about, items=items)
+def _open(entry: Path, made_from: str, about: Recordings) -> Recordings | None:
+    """An entry, unless it is not there, made from something else, or broken."""
+    try:
+        stored = json.loads((entry / ABOUT).read_text(encoding="utf-8"))
+        names, lengths = stored["names"], stored["lengths"]
+        shape = sum(lengths), about.num_features
+        if stored["made_from"] != made_from or (entry / VALUES).stat().st_size != 4 * shape[0] * shape[1]:
+            return None
+        if not names:
+            return about
+        values = np.memmap(entry / VALUES, np.float32, "r", shape=shape)
+        labels = np.load(entry / LABELS) if stored["labelled"] else None
+        items, stop = [], 0
+        for name, length in zip(names, lengths, strict=True):
+            here, stop = slice(stop, stop + length), stop + length
+            items.append(Recording(name, values[here], None if labels is None else labels[here]))
+        return replace(about, items=tuple(items))
+    except (OSError, ValueError, KeyError, TypeError, EOFError):
+        return None

@@ -221,7 +221,7 @@ def _reader(path: Path) -> Reader:
             return read_deeplabcut_h5
         if ending == ".npz" and is_packed_motion(path):
             return read_packed_motion
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except OSError as error:
         raise DataError(f"cannot be read; is the file whole? ({error})", file=str(path)) from error
     return READERS[ending]
 

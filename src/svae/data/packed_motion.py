@@ -1,5 +1,6 @@
 """Motion capture as one npz file: joint positions in metres, or their differences in small steps."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ PACKED, PLAIN = {"deltas", "step_m", "kept_columns"}, {"positions_m"}  # one or 
 
 def is_packed_motion(path: Path) -> bool:
     """Whether an npz file holds clips and a skeleton."""
-    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-        return any(SHARED | form <= set(file.files) for form in (PACKED, PLAIN))
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            return any(SHARED | form <= set(file.files) for form in (PACKED, PLAIN))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"cannot be read; is the file whole? ({error})", file=str(path)) from error
 
 
 def is_cmu_mocap(folder: Path) -> bool:

@@ -118,7 +118,7 @@ def read_keywords(
 def _index_columns(folder: Path) -> list[str]:
     if not (folder / INDEX).is_file():
         return []
-    with (folder / INDEX).open(newline="", encoding="utf-8-sig") as file:
+    with (folder / INDEX).open(newline="", encoding="utf-8-sig", errors="replace") as file:
         return next(csv.reader(file), [])
 
 
