@@ -275,9 +275,15 @@ def test_cmu_mocap(tmp_path):
     assert train.label_names == load(folder, split="test").label_names == ("dance", "run", "walk")
     assert [set(item.labels) for item in load(folder)] == [{2}, {1}, {0}, {1}]
     assert load(folder / "test.npz").label_names == ("run",)
-    (folder / "valid.npz").unlink()
-    with pytest.raises(DataError, match=r"valid\.npz: CMU motion capture is train\.npz, valid\.npz and test"):
-        load(folder, split="train")
+    for spoil in (lambda path: np.savez(path, x=np.zeros(3)), lambda path: path.unlink()):
+        spoil(folder / "valid.npz")
+        with pytest.raises(
+            DataError, match=r"valid\.npz: CMU motion capture is train\.npz, valid\.npz and test"
+        ):
+            load(folder, split="train")
+    (folder / "train.npz").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"train\.npz: cannot be read; is the file whole"):
+        load(folder)
 
 
 def test_mocap6_body(tmp_path):
@@ -311,6 +317,8 @@ def test_splits_and_options_that_are_not_there(tmp_path):
             DataError, match="there is no split 'train' of these; folders that have splits are"
         ):
             load(place, split="train")
+    with pytest.raises(DataError, match="nowhere: no such file or folder"):
+        load(tmp_path / "nowhere", split="train")
     folder = files.cmu_mocap(tmp_path / "cmu")
     with pytest.raises(DataError, match="unknown option 'frames'; this format has none"):
         load(folder, frames=50)

@@ -13,8 +13,12 @@ from svae.config import Config, override
 from svae.data import Recording, Standardizer, as_recordings, load, places
 from svae.models import Batch
 from svae.training import windows
+from svae.training.build import GraphPrior, untrained
 from svae.training.feeding import Feed, batch_indices
+from svae.training.loop import explain
 from svae.training.pipeline import fit, training_batch, training_windows
+from svae.training.stages import Rates, optimiser_for
+from svae.training.step import begin
 from svae.training.trees import arrays_from_tree
 
 SMALL = (
@@ -152,3 +156,18 @@ def test_batches_know_how_many_they_are():
     batch = Batch(jnp.zeros((3, 4, 2)), jnp.array([4, 4, 2]))
     assert batch.num_sequences == 3
     assert batch.select(np.array([2, 0])).lengths.tolist() == [2, 4]
+
+
+def test_a_failure_names_the_same_window_wherever_it_lies():
+    data = recordings()
+    data[2].values[30] = 1e30  # its square is too much for single precision
+    config = override(
+        Config(), ["data.window=12", "model.latent_dim=2", "model.hidden=[4]", "model.graph=normal"]
+    )
+    cut = training_windows(data, config)
+    model = untrained(config, 3, GraphPrior())
+    state = begin(model, optimiser_for(model, Rates(), 1, cut.num_sequences))
+    stories = [
+        explain(state, x, jax.random.key(0), cut.num_sequences) for x in (cut.read(), cut, cut.with_frames())
+    ]
+    assert stories == [{"quantity": "log_likelihood", "sequence": 6}] * 3

@@ -87,7 +87,7 @@ def load(
     known = known_set(place) if place.is_dir() else None
     if known is not None:
         recordings = _load_set(place, known, split, options)
-    elif split is not None:
+    elif split is not None and (place.exists() or str(path) in BUILT_IN):
         names = ", ".join(each.name for each in SETS)
         raise DataError(
             f"there is no split '{split}' of these; folders that have splits are {names}", file=str(path)

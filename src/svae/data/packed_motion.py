@@ -36,14 +36,19 @@ def is_cmu_mocap(folder: Path) -> bool:
 def read_cmu_mocap(folder: Path, split: Split) -> Recordings:
     """train.npz, valid.npz or test.npz; labels are numbered alike in all of them."""
     names: set[str] = set()
-    for path in (folder / f"{split}.npz" for split in SPLITS):
-        if not path.is_file():
+    for path in (folder / f"{part}.npz" for part in SPLITS):
+        if not path.is_file() or not is_packed_motion(path):
+            wanted = ", ".join(sorted(SHARED | PACKED))
             raise DataError(
-                "CMU motion capture is train.npz, valid.npz and test.npz; one is missing", file=str(path)
+                f"CMU motion capture is train.npz, valid.npz and test.npz, each with {wanted}", file=str(path)
             )
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             names |= set(file["labels"].tolist())
-    return read_packed_motion(folder / f"{split}.npz", tuple(sorted(names)))
+    try:
+        return read_packed_motion(folder / f"{split}.npz", tuple(sorted(names)))
+    except DataError as error:
+        error.file = str(folder / f"{split}.npz")
+        raise
 
 
 def read_packed_motion(path: Path, label_names: tuple[str, ...] | None = None) -> Recordings:
@@ -92,11 +97,11 @@ def _skeleton(arrays: dict[str, Any]) -> tuple[Skeleton, Int[np.ndarray, " kept"
     if "deltas" in arrays:
         places = np.zeros((len(joints), 3))  # columns that were left out are those of joints at the origin
         moving = np.isin(np.arange(3 * len(joints)), arrays["kept_columns"]).reshape(-1, 3)
+        if np.any(moving.any(axis=1) != moving.all(axis=1)):
+            raise DataError("kept_columns must have all three columns of a joint or none")
     else:
         positions: Float[np.ndarray, "frames joints 3"] = arrays["positions_m"]
         places, moving = positions[0], np.ptp(positions, axis=0) > 0
-    if "deltas" in arrays and np.any(moving.any(axis=1) != moving.all(axis=1)):
-        raise DataError("kept_columns must have all three columns of a joint or none")
     still = [j for j in range(len(joints)) if not moving[j].any()]
     known = Skeleton(
         tuple(joints), tuple(parents), tuple((j, tuple(float(x) for x in places[j])) for j in still)
