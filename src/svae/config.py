@@ -151,7 +151,9 @@ class Config(Section):
     dynamics: DynamicsSettings = DynamicsSettings()
     joint: JointSettings = JointSettings()
     batch_size: PositiveInt = Field(32, description="Windows in a step.")
-    chunk: PositiveInt = Field(25, description="Steps in one program, and between records.")
+    chunk: PositiveInt = Field(
+        25, description="Steps in one program, and between records; their batches are on the device together."
+    )
     seed: int = 0
 
 

@@ -79,10 +79,7 @@ class Feed:
         per_epoch = self.data.num_sequences // self.batch_size
         if self.epoch != step // per_epoch:
             self.epoch = step // per_epoch
-            with jax.default_device(
-                jax.local_devices(backend="cpu")[0]
-            ):  # not behind steps that are under way
-                self.order = np.asarray(epoch_order(self.key, self.epoch, self.data.num_sequences))
+            self.order = np.asarray(epoch_order(self.key, self.epoch, self.data.num_sequences))
         return self.order[step % per_epoch * self.batch_size :][: self.batch_size]
 
 
