@@ -22,6 +22,7 @@ from svae.data import (
     validation_windows,
 )
 from svae.data.human36m import ACTIONS, joint_positions
+from svae.training import pipeline
 
 # joint:parent:(offset in mm), as it is published with the data
 SKELETON = """0:-1:(0,0,0); 1:0:(-132.949,0,0); 2:1:(0,-442.895,0); 3:2:(0,-454.206,0); 4:3:(0,0,162.767);
@@ -340,3 +341,15 @@ def test_inspect_names_the_set_and_the_split(tmp_path):
     wrong = CliRunner().invoke(app, ["inspect", folder, "--split", "dev"])
     assert wrong.exit_code == 2
     assert "there are train, valid, test" in wrong.output
+
+
+def test_fit_takes_a_split(tmp_path, monkeypatch):
+    folder, seen = str(files.cmu_mocap(tmp_path / "cmu")), []
+    monkeypatch.setattr(pipeline, "fit", lambda recordings, *rest: seen.append(recordings.names) or 1 / 0)
+    run = lambda *more: CliRunner().invoke(app, ["fit", folder, "--out", str(tmp_path / "run"), *more])
+    wrong = run("--split", "dev")
+    assert wrong.exit_code == 2
+    assert "data.split: input should be 'train', 'valid' or 'test', got \"dev\"" in wrong.output
+    run("--split", "valid")
+    run("--set", "data.split=test")
+    assert seen == [("valid_0",), ("test_0",)]
