@@ -135,3 +135,24 @@ def test_bad_files(tmp_path, bad):
     make(tmp_path / "walk.bvh")
     with pytest.raises(DataError, match=r"walk\.bvh[:,] .*" + message):
         load(tmp_path / "walk.bvh")
+
+
+def test_joints_that_cannot_move_need_no_channels(tmp_path):
+    path = write(tmp_path / "walk.bvh", [frame(knee=(90, 0, 0)), frame(knee=(0, 0, 0))])
+    recordings = load(path, ends=True, still=False, scale=0.5)
+    assert recordings.channels == ("Left Knee.end.x", "Left Knee.end.y", "Left Knee.end.z")
+    np.testing.assert_allclose(recordings[0].values, [[-0.5, 0, 0], [0.5, 1, 0]], atol=1e-12)
+    assert recordings.skeleton.joints == ("Hips", "Left Knee", "Left Knee.end", "Head")
+    assert recordings.skeleton.still == ((0, (0, 0, 0)), (1, (0.5, 0, 0)), (3, (0, 1.5, 0)))
+    assert (
+        load(path, ends=True, still=False, fixed_root=False).num_features == 12
+    )  # a root that moves moves all
+
+
+def test_fewer_frames(tmp_path):
+    rows = [frame(knee=(angle, 0, 0)) for angle in range(10)]
+    whole, fewer = (load(write(tmp_path / "walk.bvh", rows), angles=True, every=n) for n in (1, 4))
+    assert fewer.rate == pytest.approx(30, rel=1e-4)
+    np.testing.assert_array_equal(fewer[0].values, whole[0].values[::4])
+    with pytest.raises(DataError, match="every must be a whole number from 1 on, got 0"):
+        load(tmp_path / "walk.bvh", every=0)

@@ -162,3 +162,9 @@ def test_skeletons_stand_up_and_stay_in_place(page):
     assert page(make_full(channels=12)).count("canvas") == 2
     with pytest.raises(ValueError, match="2 joints"):
         Skeleton(["a", "b"], [-1], np.zeros((2, 3), int))
+
+
+def test_joints_that_have_no_channels_are_where_they_stay():
+    skeleton = Skeleton(["hip", "knee"], [-1, 0], np.array([[0, 0, 0], [0, 1, 2]]), [(0, (7.0, 8.0, 9.0))])
+    values = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(skeleton.places(values), [[[7, 8, 9], [0, 1, 2]], [[7, 8, 9], [3, 4, 5]]])

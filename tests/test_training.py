@@ -41,7 +41,6 @@ from svae.training.stages import (
     SURE,
     Rates,
     optimiser_for,
-    short_windows,
     with_principal_components,
     with_sure_potentials,
 )
@@ -265,13 +264,6 @@ def test_logs_that_cannot_be_are_named(tmp_path, monkeypatch):
         sink("wandb", tmp_path, {})
     with pytest.raises(ValueError, match="tensorboard, wandb"):
         sink("mlflow", tmp_path, {})
-
-
-def test_short_windows_hold_the_same_frames():
-    data = Batch(jnp.arange(2 * 7 * 1.0).reshape(2, 7, 1), jnp.array([7, 4]))
-    pieces = short_windows(data, 3)
-    seen = [np.asarray(v)[:n, 0] for v, n in zip(pieces.values, pieces.lengths, strict=True)]
-    assert sorted(np.concatenate(seen)) == [*range(7), *range(7, 11)]
 
 
 def test_principal_components_are_where_the_networks_begin():

@@ -48,9 +48,15 @@ class DataSettings(Section):
     """What the model sees of the recordings."""
 
     path: str | None = Field(None, description="File, folder, or the name of a built-in data set.")
+    split: Literal["train", "valid", "test"] | None = Field(
+        None, description="Part of a data set that has splits; all of it if not given."
+    )
     rate: PositiveFloat | None = Field(None, description="Frames per second, where the data do not say.")
     window: Duration | None = Field(
         None, description="Length of training windows; whole recordings if not given."
+    )
+    stride: Duration | None = Field(
+        None, description="From the beginning of one training window to the next; if not given, its length."
     )
     standardise: Literal["channel", "global", "none"] = Field(
         "channel", description="Channels to unit variance each, to a common scale, or as they are."
@@ -145,7 +151,9 @@ class Config(Section):
     dynamics: DynamicsSettings = DynamicsSettings()
     joint: JointSettings = JointSettings()
     batch_size: PositiveInt = Field(32, description="Windows in a step.")
-    chunk: PositiveInt = Field(25, description="Steps in one program, and between records.")
+    chunk: PositiveInt = Field(
+        25, description="Steps in one program, and between records; their batches are on the device together."
+    )
     seed: int = 0
 
 

@@ -12,6 +12,7 @@ from svae.cli.common import (
     Rate,
     Seed,
     Source,
+    Split,
     app,
     load_model,
     note,
@@ -28,6 +29,7 @@ def segment(
     out: Annotated[Path, typer.Option(help="Folder for segments.csv and segments.parquet.")] = Path(
         "segments"
     ),
+    split: Split = None,
     rate: Rate = None,
     without: Annotated[
         list[int] | None, typer.Option("--without", help="Forbid a state; repeatable.")
@@ -43,7 +45,7 @@ def segment(
 
         require_folder(out)
         fitted = load_model(model)
-        recordings = load(data, rate=rate)
+        recordings = load(data, split=split, rate=rate)
         allowed = None
         if without:
             unknown = [np.full(len(item), -1) for item in recordings]
@@ -65,6 +67,7 @@ def impute(
     num_samples: NumSamples = 100,
     method: Method = "ancestral",
     seed: Seed = 0,
+    split: Split = None,
     rate: Rate = None,
 ) -> None:
     """Fill what is missing with several plausible values, and say by which states they differ."""
@@ -74,7 +77,7 @@ def impute(
 
         require_folder(out)
         fitted = load_model(model)
-        recordings = load(data, rate=rate)
+        recordings = load(data, split=split, rate=rate)
         found = application.impute(fitted, recordings, num_samples, seed, method=method)
         gaps = sum(len(completion.gaps()) for completion in found)
         if gaps == 0:
@@ -94,6 +97,7 @@ def forecast(
     num_samples: NumSamples = 100,
     method: Method = "ancestral",
     seed: Seed = 0,
+    split: Split = None,
     rate: Rate = None,
 ) -> None:
     """Continue recordings beyond their ends, several times each."""
@@ -103,7 +107,7 @@ def forecast(
 
         require_folder(out)
         fitted = load_model(model)
-        recordings = load(data, rate=rate)
+        recordings = load(data, split=split, rate=rate)
         found = application.forecast(fitted, recordings, horizon, num_samples, seed, method)
         frames, where = found[0].values.shape[1], counted(len(recordings), "recording")
         typer.echo(
@@ -169,6 +173,7 @@ def evaluate(
     data: Source,
     num_samples: NumSamples = 20,
     seed: Seed = 0,
+    split: Split = None,
     rate: Rate = None,
     features: Annotated[
         Path | None,
@@ -198,7 +203,9 @@ def evaluate(
 
         fitted = load_model(model)
         network = None if features is None else load_features(features)
-        scores = {"data": data, **scores_of(fitted, load(data, rate=rate), num_samples, seed, network)}
+        recordings = load(data, split=split, rate=rate)
+        about = {"data": data} | ({} if split is None else {"split": split})
+        scores = about | scores_of(fitted, recordings, num_samples, seed, network)
         if out is None and (model / "config.toml").exists():
             out = model / EVALUATION
         width = max(map(len, scores))

@@ -60,6 +60,10 @@ def plainly() -> Iterator[None]:
 Source = Annotated[
     str, typer.Argument(metavar="DATA", help="File, folder, or built-in set (mocap6, synthetic).")
 ]
+Split = Annotated[
+    str | None,
+    typer.Option(metavar="train|valid|test", help="Part of a data set that has splits.", show_default="all"),
+]
 Rate = Annotated[float | None, typer.Option(help="Frames per second, where the data do not say.")]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Run folder, or a saved model.")]
 Seed = Annotated[int, typer.Option(min=0, help="Other draws.")]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from svae.cli.common import Rate, Seed, Source, app, plainly, require_folder
+from svae.cli.common import Rate, Seed, Source, Split, app, plainly, require_folder
 
 
 @app.command()
@@ -19,6 +19,7 @@ def features(
     window: Annotated[int | None, typer.Option(min=2, help="Frames of a window.")] = None,
     search: Annotated[int, typer.Option(min=0, help="Architectures to try (Optuna).")] = 0,
     seed: Seed = 0,
+    split: Split = None,
     rate: Rate = None,
 ) -> None:
     """Train a classifier of labelled recordings whose features measure Frechet distances."""
@@ -29,8 +30,9 @@ def features(
 
         require_folder(out)
         recipe = Recipe(epochs=epochs, seed=seed)
+        recordings = load(data, split=split, rate=rate)
         network = train_features(
-            load(data, rate=rate), out, kind, window=window, recipe=recipe, search=search, say=typer.echo
+            recordings, out, kind, window=window, recipe=recipe, search=search, say=typer.echo
         )
         typer.echo(f"held-out accuracy {network.accuracy:.1%}, fingerprint {network.fingerprint[:12]}")
         typer.echo(f"written {out}")

@@ -5,19 +5,22 @@ from typing import Annotated
 
 import typer
 
-from svae.cli.common import Rate, Source, app, load_model, plainly
+from svae.cli.common import Rate, Source, Split, app, load_model, plainly
 
 MOST_CHANNELS = 20  # and labels, that `inspect` lists
 
 
 @app.command()
-def inspect(data: Source, rate: Rate = None) -> None:
+def inspect(data: Source, split: Split = None, rate: Rate = None) -> None:
     """Say what is in these data, and what looks odd about them."""
     with plainly():
-        from svae.data import describe, load
+        from svae.data import describe, load, set_name
         from svae.words import counted
 
-        found = describe(load(data, rate=rate))
+        found = describe(load(data, split=split, rate=rate))
+        known = set_name(data)
+        if known is not None:
+            typer.echo(f"{known}, " + ("all splits" if split is None else f"split {split}"))
         seconds = "" if found.rate is None else f", {found.frames / found.rate:,.1f} s at {found.rate:g} Hz"
         recordings, frames = counted(len(found.names), "recording"), counted(found.frames, "frame")
         typer.echo(f"{recordings}, {frames}{seconds}")
@@ -62,6 +65,7 @@ def report(
     data: Annotated[
         str | None, typer.Option(help="Show these recordings instead of those that the run was trained on.")
     ] = None,
+    split: Split = None,
     rate: Rate = None,
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Page to write.", show_default="RUN/report.html")
@@ -77,7 +81,8 @@ def report(
         source = data or fitted.config.data.path
         if source is None:
             raise ValueError(f"{folder} does not say where its data are: give --data")
-        recordings = load(source, rate=rate or fitted.config.data.rate)
+        part = split or (fitted.config.data.split if data is None else None)
+        recordings = load(source, split=part, rate=rate or fitted.config.data.rate)
         page = out or folder / "report.html"
         write_report(report_for(fitted, recordings, folder), page)
         typer.echo(f"written {page}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from svae.cli.common import Rate, Source, app, note, plainly, require_folder
+from svae.cli.common import Rate, Source, Split, app, note, plainly, require_folder
 
 RUN_FILES = (
     *("config.toml", "metrics.ndjson", "segments.csv", "segments.parquet", "summary.json", "report.html"),
@@ -58,6 +58,7 @@ def fit(
         str | None, typer.Option(metavar="NAME", help="A model by name, such as svae-lds, sin-slds or dks.")
     ] = None,
     changes: Set = None,
+    split: Split = None,
     rate: Rate = None,
     force: Annotated[bool, typer.Option("--force", help="Start anew in a folder that holds a run.")] = False,
     log: Log = None,
@@ -71,6 +72,7 @@ def fit(
         settings = settings if model is None else with_model(settings, model)
         source = settings.data.model_copy(update={"path": data})  # as it is, also if it looks like a number
         given = [] if rate is None else [f"data.rate={rate}"]
+        given += [] if split is None else [f"data.split={split}"]
         settings = override(settings.model_copy(update={"data": source}), [*given, *(changes or [])])
         folder = out if out is not None else Path("runs") / Path(data).stem
         require_folder(folder)
@@ -115,7 +117,7 @@ def run(settings: Any, folder: Path, anew: bool = False, logs: list[str] | None 
     started = time.monotonic()
     if settings.data.path is None:
         raise ValueError(f"the settings of {folder} do not say where the data are: data.path is missing")
-    recordings = load(settings.data.path, rate=settings.data.rate)
+    recordings = load(settings.data.path, split=settings.data.split, rate=settings.data.rate)
     if anew and (folder / "config.toml").exists():  # not before the data are known to be good
         _forget_run(folder)
     others = [sink(name, folder, settings.model_dump(mode="json")) for name in logs or []]

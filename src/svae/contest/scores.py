@@ -18,7 +18,7 @@ from svae.features import FeatureNetwork
 from svae.scoring import middle
 from svae.training.artifact import Fitted
 from svae.training.checkpoint import read_metrics
-from svae.training.pipeline import JOINT, training_batch
+from svae.training.pipeline import JOINT, training_windows
 
 REGIMES = {"0.0-0.8": (0.0, 0.8), "0.2-1.0": (0.2, 1.0), "0.2-0.8": (0.2, 0.8)}  # shares that are hidden
 GAP = slice(20, 70)  # of the paper's picture ...
@@ -115,7 +115,7 @@ def seconds_per_epoch(fitted: Fitted, training: Recordings, metrics: Any) -> flo
     going = (steps > 0) & (seconds > 0)  # a resumed run has another clock
     if not going.any():
         return None
-    count, size = training_batch(training, fitted.config).values.shape[0], fitted.config.batch_size
+    count, size = training_windows(training, fitted.config).num_sequences, fitted.config.batch_size
     return float(np.median(seconds[going] / steps[going]) * max(count // size, 1))
 
 

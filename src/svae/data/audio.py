@@ -1,5 +1,6 @@
 """Sound as power spectrograms, computed as in the experiments on speech of the paper."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,15 @@ from svae.data.recordings import Recording, Recordings
 
 # The paper's sequences: 50 frames, which centred frames of hop 256 reach with 49 hops.
 CHUNK_FRAMES = 50
+QUIET_DB = 30.0
 BLOCK = 4096
 
 
 def read_audio(path: Path, fft_size: int = 1024, hop: int = 256) -> Recordings:
     """A power spectrogram of the loudness-normalised sound; channels of stereo sound are averaged.
 
-    Channels are named by frequency, as '1000 Hz'; the rate is the sampling rate divided by `hop`.
+    Channels are named by frequency, as '1000 Hz'; the rate is the sampling rate divided by `hop`. For the
+    paper's chunks, which `load(path, frames=50)` gives, see `read_chunks`.
     """
     import soundfile
 
@@ -26,9 +29,13 @@ def read_audio(path: Path, fft_size: int = 1024, hop: int = 256) -> Recordings:
     if peak == 0:
         raise DataError("the sound is silent")
     values = power_spectrogram(signal / peak, fft_size, hop)
-    frequencies = np.fft.rfftfreq(fft_size, 1 / sampling_rate)
-    channels = tuple(f"{frequency:.8g} Hz" for frequency in frequencies)
+    channels = frequencies(sampling_rate, fft_size)
     return Recordings((Recording(path.stem, values),), channels, rate=sampling_rate / hop)
+
+
+def frequencies(sampling_rate: int, fft_size: int) -> tuple[str, ...]:
+    """Names of the channels of a spectrogram."""
+    return tuple(f"{frequency:.8g} Hz" for frequency in np.fft.rfftfreq(fft_size, 1 / sampling_rate))
 
 
 def power_spectrogram(
@@ -53,21 +60,38 @@ def power_spectrogram(
     return power
 
 
-def trim(signal: Float[np.ndarray, " samples"], top_db: float = 30.0) -> Float[np.ndarray, " rest"]:
+def trim(signal: Float[np.ndarray, " samples"], top_db: float = QUIET_DB) -> Float[np.ndarray, " rest"]:
     """The signal without the quiet at both ends.
 
     Quiet is a stretch of 2048 samples, taken every 512, whose power lies more than `top_db` decibels below
     that of the loudest one.
     """
-    size, hop = 2048, 512
-    if len(signal) == 0:
-        return signal
-    padded = np.pad(signal, size // 2)
-    power = np.mean(np.lib.stride_tricks.sliding_window_view(padded, size)[::hop] ** 2, axis=-1)
-    (loud,) = np.nonzero(power > np.max(power) * 10 ** (-top_db / 10))
+    start, stop = _loud(_energies([signal]), len(signal), top_db)
+    return signal[start:stop]
+
+
+STEP, STEPS = 512, 4  # a stretch is so many steps of so many samples, around a multiple of the step
+
+
+def _energies(blocks: Iterable[np.ndarray]) -> Float[np.ndarray, " steps"]:
+    """The energy of each step; blocks hold whole steps, but for the last one."""
+    found = [np.zeros(0)]
+    for block in blocks:
+        squares = np.pad(block**2, (0, -len(block) % STEP))
+        found.append(squares.reshape(-1, STEP).sum(axis=1))
+    return np.concatenate(found)
+
+
+def _loud(energies: Float[np.ndarray, " steps"], samples: int, top_db: float) -> tuple[int, int]:
+    """Where the first loud stretch begins and the last one ends."""
+    if samples == 0:
+        return 0, 0
+    around = np.pad(energies, STEPS // 2)
+    stretches = np.lib.stride_tricks.sliding_window_view(around, STEPS).sum(axis=1)[: 1 + samples // STEP]
+    (loud,) = np.nonzero(stretches > np.max(stretches) * 10 ** (-top_db / 10))
     if len(loud) == 0:
-        return signal[:0]
-    return signal[loud[0] * hop : (loud[-1] + 1) * hop]
+        return 0, 0
+    return int(loud[0]) * STEP, min(samples, (int(loud[-1]) + 1) * STEP)
 
 
 def chunks(
@@ -82,3 +106,27 @@ def chunks(
     pieces = signal[: count * size].reshape(count, size)
     peaks = np.max(np.abs(pieces), axis=1, keepdims=True, initial=0.0)
     return pieces / np.where(peaks == 0, 1.0, peaks)
+
+
+def chunk_spectrograms(
+    path: Path,
+    frames: int = CHUNK_FRAMES,
+    top_db: float | None = QUIET_DB,
+    fft_size: int = 1024,
+    hop: int = 256,
+) -> Iterator[Float[np.ndarray, "frames frequencies"]]:
+    """`power_spectrogram` of each of the `chunks` of what `trim` leaves of a file (all, if top_db=None).
+
+    The file is read piece by piece, however long it is.
+    """
+    import soundfile
+
+    with soundfile.SoundFile(path) as file:
+        start, stop = 0, file.frames
+        if top_db is not None:
+            blocks = file.blocks(BLOCK * STEP, dtype="float64", always_2d=True)
+            start, stop = _loud(_energies(np.mean(block, axis=1) for block in blocks), file.frames, top_db)
+        file.seek(start)
+        for _ in range((1 + (stop - start) // hop) // frames):
+            piece = np.mean(file.read((frames - 1) * hop, dtype="float64", always_2d=True), axis=1)
+            yield power_spectrogram(chunks(piece, frames, hop)[0], fft_size, hop)

@@ -1,6 +1,6 @@
 """Motion capture in BVH files: a skeleton and the angles of its joints over time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +30,25 @@ class Motion:
 
 
 def read_bvh(
-    path: Path, angles: bool = False, fixed_root: bool = True, scale: float = 1.0, ends: bool = False
+    path: Path,
+    angles: bool = False,
+    fixed_root: bool = True,
+    scale: float = 1.0,
+    ends: bool = False,
+    still: bool = True,
+    every: int = 1,
 ) -> Recordings:
     """Joint positions as channels Hips.x, Hips.y, Hips.z, ..., in the units of the file times `scale`.
 
     With `fixed_root` the root stays at the origin and keeps its orientation: what remains is posture. With
-    `ends` the ends of limbs count as joints. With `angles` the channels of the file are returned as they are.
+    `ends` the ends of limbs count as joints. Without `still`, joints that cannot move, as hips on a fixed
+    root, have no channels. With `angles` the channels of the file are returned as they are. Of all frames,
+    each `every`-th is kept: with `every=4`, 120 frames per second become 30.
     """
+    if not isinstance(every, int) or every < 1:
+        raise DataError(f"every must be a whole number from 1 on, got {every}")
     motion = parse_bvh(path.read_text(encoding="utf-8-sig"))
+    motion = replace(motion, values=motion.values[::every], frame_time=motion.frame_time * every)
     rate = float(f"{1 / motion.frame_time:.6g}")
     if angles:
         names = tuple(f"{joint.name}.{channel}" for joint in motion.joints for channel in joint.channels)
@@ -47,9 +58,27 @@ def read_bvh(
     kept = [i for i, joint in enumerate(motion.joints) if joint.channels or ends]
     joints = tuple(motion.joints[i].name for i in kept)
     parents = tuple(-1 if motion.joints[i].parent < 0 else kept.index(motion.joints[i].parent) for i in kept)
-    values = positions[:, kept].reshape(len(positions), -1)
-    names = tuple(f"{joint}.{axis}" for joint in joints for axis in "xyz")
-    return Recordings((Recording(path.stem, values),), names, rate, skeleton=Skeleton(joints, parents))
+    places = lambda j: tuple(float(scale * x) for x in joint_positions(_at_rest(motion), fixed_root)[0, j])
+    unmoved = [] if still or not fixed_root else [j for j in _cannot_move(motion) if j in kept]
+    skeleton = Skeleton(joints, parents, tuple((kept.index(j), places(j)) for j in unmoved))
+    values = positions[:, [kept[j] for j in skeleton.moving]].reshape(len(positions), -1)
+    return Recordings((Recording(path.stem, values),), skeleton.channels, rate, skeleton=skeleton)
+
+
+def _at_rest(motion: Motion) -> Motion:
+    """One frame in which nothing is turned."""
+    return replace(motion, values=np.zeros((1, motion.values.shape[1])))
+
+
+def _cannot_move(motion: Motion) -> list[int]:
+    """With a fixed root: the root, what hangs on it, and what lies where one of these is."""
+    found: list[int] = []
+    for j, joint in enumerate(motion.joints):
+        placed = any(channel.endswith("position") for channel in joint.channels)
+        held = joint.parent in found and (motion.joints[joint.parent].parent < 0 or not any(joint.offset))
+        if joint.parent < 0 or (held and not placed):
+            found.append(j)
+    return found
 
 
 def joint_positions(motion: Motion, fixed_root: bool = False) -> Float[np.ndarray, "time joints 3"]:

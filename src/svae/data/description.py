@@ -79,7 +79,7 @@ def _channels(recordings: Recordings, moments: Moments) -> tuple[Channel, ...]:
     far = OUTLIER_DEVIATIONS * deviation
     outliers = sum(np.sum(np.abs(item.values - moments.mean) > far, axis=0) for item in recordings)
     gaps = np.max([_longest_gaps(np.isnan(item.values)) for item in recordings], axis=0)
-    twins = _duplicates(recordings)
+    twins = _duplicates(recordings, moments)
     return tuple(
         Channel(
             name=name,
@@ -104,11 +104,15 @@ def _longest_gaps(missing: np.ndarray) -> np.ndarray:
     return np.max(steps - last_observed, axis=0, initial=0)
 
 
-def _duplicates(recordings: Recordings) -> dict[str, str]:
+def _duplicates(recordings: Recordings, moments: Moments) -> dict[str, str]:
     """Channels that equal an earlier one entry by entry, missing ones included."""
+    alike: dict[tuple[float, ...], list[int]] = {}
+    for i in range(recordings.num_features):  # what differs in its moments need not be looked at
+        alike.setdefault((moments.count[i], moments.mean[i], moments.variance[i]), []).append(i)
     first: dict[tuple[int, ...], str] = {}
     twins = {}
-    for i, name in enumerate(recordings.channels):
+    for i in sorted(i for group in alike.values() if len(group) > 1 for i in group):
+        name = recordings.channels[i]
         # adding zero makes -0 and 0 the same bytes
         prints = tuple(hash((item.values[:, i] + 0.0).tobytes()) for item in recordings)
         earlier = first.setdefault(prints, name)

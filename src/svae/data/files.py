@@ -24,7 +24,12 @@ from svae.data.errors import DataError
 from svae.data.hdf5 import read_hdf5
 from svae.data.joining import join
 from svae.data.mocap import mocap6
+from svae.data.packed_motion import is_packed_motion, read_packed_motion
 from svae.data.recordings import Recordings, require_usable
+from svae.data.sets import SETS, DataSet, known_set
+from svae.data.sounds import ENDINGS as SOUNDS
+from svae.data.sounds import Sound, read_chunks
+from svae.data.splits import as_split
 from svae.data.synthetic import laplacian
 from svae.data.tables import read_csv, read_parquet
 
@@ -42,6 +47,8 @@ READERS: dict[str, Reader] = {
     ".bvh": read_bvh,
 }
 ENDINGS = ", ".join(READERS)
+CHUNKED = "frames"  # the option that cuts sounds into chunks
+GIVEN = "path", "folder", "split", "sounds", "label_names", "kind"  # what readers get that is no option
 
 
 def _synthetic(num_sequences: int = 128, length: int = 250, seed: int = 0) -> Recordings:
@@ -58,17 +65,36 @@ BROKEN = (OSError, ValueError, RuntimeError, KeyError, EOFError, IndexError, zip
 
 
 def load(
-    path: str | PathLike[str], *, rate: float | None = None, min_length: int = 2, **options: Any
+    path: str | PathLike[str],
+    *,
+    split: str | None = None,
+    rate: float | None = None,
+    min_length: int = 2,
+    **options: Any,
 ) -> Recordings:
     """Recordings from a file, from all files of a folder, or a built-in set (mocap6, synthetic).
 
     The ending of the name tells the format; `options` are those of its reader: see `read_csv`,
     `read_audio`, `read_bvh`, `read_deeplabcut_csv`. A folder holds one format; its files are read in the
     order of their names, and files of unknown endings are left alone. A folder of folders holds classes:
-    their names label the frames. `rate` (frames per second) is for files that do not tell theirs.
+    their names label the frames. `rate` (frames per second) is for files that do not tell theirs. With
+    `frames=50`, sounds are cut into chunks as in the paper, see `read_chunks`.
+
+    A folder that is laid out as one of `svae.data.sets` is read as that set. It has the splits train, valid
+    and test; without `split` all of it is read.
     """
     place = Path(path)
-    if place.is_dir():
+    known = known_set(place) if place.is_dir() else None
+    if known is not None:
+        recordings = _load_set(place, known, split, options)
+    elif split is not None and (place.exists() or str(path) in BUILT_IN):
+        names = ", ".join(each.name for each in SETS)
+        raise DataError(
+            f"there is no split '{split}' of these; folders that have splits are {names}", file=str(path)
+        )
+    elif CHUNKED in options and place.exists():
+        recordings = _load_chunks(place, options)
+    elif place.is_dir():
         recordings = _load_folder(place, options)
     elif place.exists():
         recordings = _load_file(place, _reader(place), options)
@@ -85,18 +111,51 @@ def load(
         raise
 
 
+def _load_set(folder: Path, known: DataSet, split: str | None, options: dict[str, Any]) -> Recordings:
+    _require_known(options, known.read, str(folder))
+    part = None if split is None else as_split(split, str(folder))
+    try:
+        return known.read(folder, part, **options)
+    except DataError as error:
+        error.file = error.file or str(folder)
+        raise
+    except BROKEN as error:
+        raise DataError(
+            f"cannot be read as {known.name}; is it whole? ({error})", file=str(folder)
+        ) from error
+
+
+def _load_chunks(place: Path, options: dict[str, Any]) -> Recordings:
+    """Chunks of sounds: of one file, of those of a folder, or of folders that are classes."""
+    _require_known(options, read_chunks, str(place))
+    own = [place] if place.is_file() else _files(place)
+    classes = [] if own else _class_folders(place)
+    found = [Sound(path, path.stem) for path in own]
+    found += [Sound(x, f"{y.name}/{x.stem}", i) for i, y in enumerate(classes) for x in _files(y)]
+    for sound in found:
+        if sound.path.suffix.lower() not in SOUNDS:
+            raise DataError(f"{CHUNKED} is for sounds ({', '.join(SOUNDS)})", file=str(sound.path))
+    names = tuple(x.name for x in classes) or None
+    return read_chunks(place if place.is_dir() else place.parent, found, names, **options)
+
+
 def _load_folder(folder: Path, options: dict[str, Any]) -> Recordings:
     """The files of a folder; if there are none, those of the folders in it, each of which is a class."""
     if _files(folder):
         return _load_files(folder, options)
-    classes = [x for x in sorted(folder.iterdir()) if x.is_dir() and _files(x)]
-    if not classes:
-        raise DataError(f"the folder holds no files of a known kind ({ENDINGS})", file=str(folder))
+    classes = _class_folders(folder)
     try:
         return join([_labelled(_load_files(x, options), x.name) for x in classes])
     except DataError as error:
         error.file = error.file or str(folder)
         raise
+
+
+def _class_folders(folder: Path) -> list[Path]:
+    classes = [x for x in sorted(folder.iterdir()) if x.is_dir() and _files(x)]
+    if not classes:
+        raise DataError(f"the folder holds no files of a known kind ({ENDINGS})", file=str(folder))
+    return classes
 
 
 def _files(folder: Path) -> list[Path]:
@@ -160,13 +219,15 @@ def _reader(path: Path) -> Reader:
             return read_deeplabcut_csv
         if ending in (".h5", ".hdf5") and is_deeplabcut_h5(path):
             return read_deeplabcut_h5
+        if ending == ".npz" and is_packed_motion(path):
+            return read_packed_motion
     except OSError as error:
         raise DataError(f"cannot be read; is the file whole? ({error})", file=str(path)) from error
     return READERS[ending]
 
 
 def _require_known(options: dict[str, Any], reader: Reader, place: str) -> None:
-    known = [name for name in inspect.signature(reader).parameters if name != "path"]
+    known = [name for name in inspect.signature(reader).parameters if name not in GIVEN]
     for name in options:
         if name not in known:
             choice = f"known are {', '.join(known)}" if known else "this format has none"

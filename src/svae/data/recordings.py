@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,25 @@ class Recording:
 
 @dataclass(frozen=True)
 class Skeleton:
-    """Joints whose x, y, z are three channels each, in this order; the root's parent is -1."""
+    """Joints whose x, y, z are three channels each, in this order; the root's parent is -1.
+
+    Joints that are `still` have no channels: a number and a place for each that never moves. Bodies of other
+    sizes have the same skeleton.
+    """
 
     joints: tuple[str, ...]
     parents: tuple[int, ...]
+    still: tuple[tuple[int, tuple[float, float, float]], ...] = field(default=(), compare=False)
+
+    @property
+    def moving(self) -> tuple[int, ...]:
+        """Numbers of the joints that have channels."""
+        return tuple(j for j in range(len(self.joints)) if j not in dict(self.still))
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels: Hips.x, Hips.y, Hips.z, ..."""
+        return tuple(f"{self.joints[j]}.{axis}" for j in self.moving for axis in "xyz")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +142,11 @@ def require_usable(recordings: Recordings, min_length: int = 2) -> Recordings:
             raise DataError(
                 f"too short: {len(item)} of at least {min_length} frames; leave it out", recording=item.name
             )
-    observed = np.any([np.any(~np.isnan(item.values), axis=0) for item in recordings], axis=0)
+    observed = np.zeros(recordings.num_features, bool)
+    for item in recordings:  # mostly the first one tells
+        if np.all(observed):
+            break
+        observed |= np.any(~np.isnan(item.values), axis=0)
     if not np.all(observed):
         column = recordings.channels[int(np.argmin(observed))]
         raise DataError("all entries are missing in all recordings; leave the channel out", column=column)
@@ -166,6 +185,8 @@ def _require_channels(item: Recording, channels: tuple[str, ...]) -> None:
 
 
 def _require_no_infinity(item: Recording, channels: tuple[str, ...]) -> None:
+    if isinstance(item.values, np.memmap):  # of the cache, which was checked when it was written
+        return
     infinite = np.isinf(item.values)
     if np.any(infinite):
         row, column = np.argwhere(infinite)[0]

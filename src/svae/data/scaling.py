@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from svae.data.errors import DataError
 from svae.data.recordings import Recordings, require_usable
 
 MODES = ("channel", "global", "none")
+BLOCK = 1 << 16  # frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +78,26 @@ class Moments:
 
 
 def channel_moments(recordings: Recordings) -> Moments:
-    """Moments over all recordings, in float64 and without copying them into one array."""
+    """Moments over all recordings, in float64, in two passes that hold one block of frames at a time."""
     require_usable(recordings, min_length=0)
-    arrays = [item.values for item in recordings if len(item)]
-    count = np.sum([np.sum(~np.isnan(x), axis=0) for x in arrays], axis=0).astype(np.float64)
-    # fmin and fmax leave NaN aside
-    minimum = np.min([np.fmin.reduce(x, axis=0, initial=np.inf) for x in arrays], axis=0)
-    maximum = np.max([np.fmax.reduce(x, axis=0, initial=-np.inf) for x in arrays], axis=0)
-    mean = np.sum([np.nansum(x, axis=0, dtype=np.float64) for x in arrays], axis=0) / count
+    zero = np.zeros(recordings.num_features)
+    count, total, squares = zero, zero, zero
+    minimum, maximum = zero + np.inf, zero - np.inf
+    for x in _blocks(recordings):
+        count = count + np.sum(~np.isnan(x), axis=0)
+        total = total + np.nansum(x, axis=0, dtype=np.float64)
+        # fmin and fmax leave NaN aside
+        minimum = np.fmin(minimum, np.fmin.reduce(x, axis=0))
+        maximum = np.fmax(maximum, np.fmax.reduce(x, axis=0))
     # the mean of equal numbers may differ from them by rounding
-    mean = np.clip(mean, minimum, maximum)
-    squares = (np.nansum((x.astype(np.float64) - mean) ** 2, axis=0) for x in arrays)
-    variance = np.sum(list(squares), axis=0) / count
-    return Moments(count, minimum.astype(np.float64), maximum.astype(np.float64), mean, variance)
+    mean = np.clip(total / count, minimum, maximum)
+    for x in _blocks(recordings):
+        squares = squares + np.nansum((x.astype(np.float64) - mean) ** 2, axis=0)
+    return Moments(count, minimum, maximum, mean, squares / count)
+
+
+def _blocks(recordings: Recordings) -> Iterator[np.ndarray]:
+    """All frames, so many at a time that memory holds several copies."""
+    for item in recordings:
+        for start in range(0, len(item), BLOCK):
+            yield item.values[start : start + BLOCK]

@@ -1,6 +1,8 @@
 """Cutting recordings into windows of one size, and putting results for windows together again."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +10,34 @@ from jaxtyping import Float, Int, Shaped
 
 from svae.data.errors import DataError
 from svae.data.recordings import Recordings
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where windows lie: window w is frames start[w], ..., start[w] + lengths[w] - 1 of recording[w].
+
+    None is longer than `size`.
+    """
+
+    size: int
+    recording: Int[np.ndarray, " windows"]
+    start: Int[np.ndarray, " windows"]
+    lengths: Int[np.ndarray, " windows"]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def select(self, which: Shaped[np.ndarray, " chosen"]) -> Places:
+        """Only these, by number."""
+        return Places(self.size, self.recording[which], self.start[which], self.lengths[which])
+
+    def pieces(self, size: int) -> Places:
+        """Each window in pieces of `size` frames, the last one shorter, in their order."""
+        counts = -(-self.lengths // size)
+        of = np.repeat(np.arange(len(self)), counts)
+        behind = size * (np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts))
+        left = np.minimum(size, self.lengths[of] - behind)
+        return Places(size, self.recording[of], self.start[of] + behind, left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,24 +65,34 @@ def windows(
     reaches back over earlier ones. A recording shorter than `size` is one short window. With `size=None`
     each recording is one window.
     """
-    if len(recordings) == 0:
+    return cut(recordings, places(recordings.lengths, size, stride, min_size))
+
+
+def places(lengths: Sequence[int], size: int | None, stride: int | None = None, min_size: int = 2) -> Places:
+    """Where `windows` of recordings of these lengths lie."""
+    if len(lengths) == 0:
         raise DataError("there are no recordings")
-    size = max(recordings.lengths) if size is None else size
+    size = max(lengths) if size is None else size
     stride = size if stride is None else stride
     if not 0 < stride <= size:
         raise DataError(f"the stride of windows must be from 1 to their size, got {size=}, {stride=}")
     min_size = min(min_size, size)
-    places = [
+    found = [
         (number, start, min(size, length - start))
-        for number, length in enumerate(recordings.lengths)
+        for number, length in enumerate(lengths)
         for start in _starts(length, size, stride, min_size)
     ]
-    dtype = np.result_type(*(item.values for item in recordings))
-    values = np.zeros((len(places), size, recordings.num_features), dtype)
-    for window, (number, start, length) in enumerate(places):
+    return Places(size, *np.array(found, np.int64).T)
+
+
+def cut(recordings: Recordings, places: Places) -> Windows:
+    """The windows that lie there."""
+    dtype = np.result_type(*{item.values.dtype for item in recordings})
+    values = np.zeros((len(places), places.size, recordings.num_features), dtype)
+    found = zip(places.recording.tolist(), places.start.tolist(), places.lengths.tolist(), strict=True)
+    for window, (number, start, length) in enumerate(found):
         values[window, :length] = recordings[number].values[start : start + length]
-    number_, start_, length_ = np.array(places, np.int64).T
-    return Windows(values, length_, number_, start_)
+    return Windows(values, places.lengths, places.recording, places.start)
 
 
 def _starts(length: int, size: int, stride: int, min_size: int) -> Iterator[int]:

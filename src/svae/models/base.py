@@ -20,6 +20,15 @@ class Batch(NamedTuple):
     potentials: GaussianTerms | None = None  # of each step; the encoder's if None
 
     @property
+    def num_sequences(self) -> int:
+        """How many there are."""
+        return self.values.shape[0]
+
+    def select(self, which: Any) -> "Batch":
+        """Only these sequences."""
+        return jax.tree.map(lambda x: x[which], self)
+
+    @property
     def inside(self) -> Bool[Array, "batch time"]:
         """Steps that are not padding."""
         return jnp.arange(self.values.shape[1])[None] < self.lengths[:, None]

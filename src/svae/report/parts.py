@@ -79,14 +79,22 @@ class SampleView:
 @dataclass(frozen=True, eq=False)
 class Skeleton:
     """Joints: their names, the place of each one's parent (-1 for the root), and `columns` (joints, 3),
-    the channels that hold x, y and z.
+    the channels that hold x, y and z. Joints that are `still` have places instead, and any columns.
     """
 
     names: Sequence[str]
     parents: Sequence[int]
     columns: np.ndarray
+    still: Sequence[tuple[int, tuple[float, float, float]]] = ()
 
     def __post_init__(self) -> None:
         joints = len(self.names)
         if len(self.parents) != joints or np.shape(self.columns) != (joints, 3):
             raise ValueError(f"a skeleton of {joints} joints needs as many parents and three columns each")
+
+    def places(self, values: np.ndarray) -> np.ndarray:
+        """(time, joints, 3) from the values of all channels."""
+        found = values[:, np.asarray(self.columns)]
+        for joint, place in self.still:
+            found[:, joint] = place
+        return found

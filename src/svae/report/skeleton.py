@@ -17,7 +17,7 @@ HIDDEN = -32768
 def skeleton_player(view: RecordingView, skeleton: Skeleton) -> str:
     """A canvas with a button and a slider. Joints are seen from the root, which stays over its place."""
     time = Timeline(len(view.values), view.rate)
-    places = seen_from_root(view.values[time.shown][:, np.asarray(skeleton.columns)], skeleton)
+    places = seen_from_root(skeleton.places(view.values[time.shown]), skeleton)
     whole = np.where(np.isnan(places), HIDDEN, np.round(REACH * places)).astype("<i2")
     about = {
         "data_joints": base64.b64encode(whole.tobytes()).decode(),

@@ -125,7 +125,9 @@ def _skeleton(recordings: Recordings) -> Skeleton | None:
     known = recordings.skeleton
     if known is None:
         return None
-    return Skeleton(known.joints, known.parents, np.arange(3 * len(known.joints)).reshape(-1, 3))
+    columns = np.zeros((len(known.joints), 3), int)
+    columns[list(known.moving)] = np.arange(3 * len(known.moving)).reshape(-1, 3)
+    return Skeleton(known.joints, known.parents, columns, known.still)
 
 
 def _views(

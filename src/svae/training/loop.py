@@ -12,7 +12,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
 from svae.states import num_used
+from svae.training.feeding import Feed
 from svae.training.step import Metrics, TrainState, loss, next_batch, run_steps
+from svae.training.windows import TrainingWindows
 
 HELD_OUT = 0xF00D  # sets the noise of the bound of held-out data apart from that of the steps
 Record = dict[str, Any]  # one line of the training log
@@ -42,30 +44,36 @@ class Trained(NamedTuple):
 
 def train(
     state: TrainState,
-    data: Batch,
+    data: Batch | TrainingWindows,
     key: PRNGKeyArray,
     optimiser: optax.GradientTransformation,
     plan: Plan,
     watch: Watch = lambda record: None,
     keep: Callable[[TrainState], None] = lambda state: None,
-    held_out: Batch | None = None,
+    held_out: Batch | TrainingWindows | None = None,
 ) -> Trained:
     """Train until `plan.steps`, a plateau or Ctrl-C. `keep` gets the state after each chunk, to store it.
 
     The bound that tells what is best is that of the `held_out` sequences, if there are any.
     """
-    num_sequences = data.values.shape[0]
-    batch_size = min(plan.batch_size, num_sequences)
+    batch_size = min(plan.batch_size, data.num_sequences)
+    feed = Feed(data, key, batch_size)
+    count_at = lambda step: min(plan.chunk, plan.steps - step)
+    following, batches = -1, None
     try:
         while (done := int(state.step)) < plan.steps:
-            count = min(plan.chunk, plan.steps - done)
-            state, metrics = run_steps(state, data, key, optimiser, batch_size, count)
+            if batches is None or following != done:  # the first ones, or others after a failure
+                batches = feed(done, count_at(done))
+            state, metrics = run_steps(state, batches, key, optimiser, batch_size, count_at(done))
+            following, batches = done + count_at(done), None
+            if feed.cuts_on_host and following < plan.steps:  # while the device is at work
+                batches = feed(following, count_at(following))
             if not np.asarray(metrics.finite).all():
                 state = _recover(state, data, key, batch_size, plan, watch)
                 continue
             record = {"step": int(state.step), **summarise(metrics)}
             if held_out is not None:
-                record["held_out"] = _bound(state.model, key, held_out, data.values.shape[0])
+                record["held_out"] = _bound(state.model, key, held_out, data.num_sequences)
             state = _remember(state, record.get("held_out", record["elbo"]))
             watch(record)
             keep(state)
@@ -88,10 +96,13 @@ def _remember(state: TrainState, elbo: float) -> TrainState:
     )
 
 
-def _bound(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> float:
+def _bound(model: Model, key: PRNGKeyArray, data: Batch | TrainingWindows, num_sequences: int) -> float:
     """Nats per sequence, always with the same noise, so that models are compared and not draws."""
-    value, _ = _loss(model, jax.random.fold_in(key, HELD_OUT), batch, num_sequences)
-    return -float(value)
+    total = 0.0
+    for number, batch in enumerate([data] if isinstance(data, Batch) else data.parts()):
+        value, _ = _loss(model, jax.random.fold_in(key, HELD_OUT + number), batch, num_sequences)
+        total -= float(value) * batch.num_sequences
+    return total / data.num_sequences
 
 
 _loss = eqx.filter_jit(loss)
@@ -111,7 +122,12 @@ def summarise(metrics: Metrics) -> Record:
 
 
 def _recover(
-    state: TrainState, data: Batch, key: PRNGKeyArray, batch_size: int, plan: Plan, watch: Watch
+    state: TrainState,
+    data: Batch | TrainingWindows,
+    key: PRNGKeyArray,
+    batch_size: int,
+    plan: Plan,
+    watch: Watch,
 ) -> TrainState:
     """The state before the failure, with smaller steps and other noise; or an error if that goes on."""
     story = explain(state, data, key, batch_size)
@@ -126,10 +142,11 @@ def _recover(
     return state._replace(caution=state.caution / 2, failures=jnp.asarray(failures, state.failures.dtype))
 
 
-def explain(state: TrainState, data: Batch, key: PRNGKeyArray, batch_size: int) -> Record:
+def explain(state: TrainState, data: Batch | TrainingWindows, key: PRNGKeyArray, batch_size: int) -> Record:
     """Which sequence of the next step's batch, and which quantity, is not finite."""
-    which, batch, noise_key = next_batch(state, data, key, batch_size)
-    (_, bound), gradient = _loss_and_gradient(state.model, noise_key, batch, data.values.shape[0])
+    coming = Feed(data, key, batch_size)(int(state.step), 1)
+    which, batch, noise_key = next_batch(state, coming, key, batch_size)
+    (_, bound), gradient = _loss_and_gradient(state.model, noise_key, batch, data.num_sequences)
     for name in ("log_likelihood", "kl_local"):
         bad = ~np.isfinite(np.asarray(getattr(bound, name)))
         if bad.any():

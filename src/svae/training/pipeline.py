@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from svae.config import Config, write_config
-from svae.data import Recordings, Standardizer, Windows, windows
+from svae.data import Recordings, Standardizer, places
 from svae.durations import frames_from_duration
 from svae.models import SVAE, Batch, Model, with_graph
 from svae.training.artifact import Fitted
@@ -28,13 +27,13 @@ from svae.training.loop import Plan, Record, Watch, train
 from svae.training.stages import (
     Rates,
     optimiser_for,
-    short_windows,
     with_principal_components,
     with_simple_prior,
     with_sure_potentials,
 )
 from svae.training.start import Start, find_start
 from svae.training.step import TrainState, begin
+from svae.training.windows import TrainingWindows
 
 LONGEST_WINDOW = 500  # frames, unless the settings say otherwise
 PRETRAIN, DYNAMICS, JOINT = "vae", "dynamics", "joint"
@@ -54,7 +53,7 @@ def fit(
     with the same arguments goes on where the first one stopped."""
     require_possible(recordings, config)
     standardizer = standardizer_for(recordings, config)
-    data, held_out = split(training_batch(recordings.map(standardizer.apply), config), config)
+    data, held_out = split(training_windows(recordings, config, standardizer).with_frames(), config)
     if folder is not None:  # not before data and settings are known to go together
         write_config(config, folder / "config.toml")
     return _Fit(recordings, config, folder, watch, checkpoint_seconds, standardizer, data, held_out).run()
@@ -66,43 +65,51 @@ def standardizer_for(recordings: Recordings, config: Config) -> Standardizer:
     return Standardizer.fit(recordings, mode)
 
 
+def training_windows(
+    recordings: Recordings, config: Config, standardizer: Standardizer | None = None
+) -> TrainingWindows:
+    """Where the training windows lie, as long and as far apart as the settings say."""
+    longest = max(recordings.lengths)
+    frames = lambda duration, name: round(frames_from_duration(duration, recordings.rate, name))
+    size = LONGEST_WINDOW if config.data.window is None else max(2, frames(config.data.window, "data.window"))
+    size = min(size, longest)
+    stride = None if config.data.stride is None else frames(config.data.stride, "data.stride")
+    if stride is not None and not 1 <= stride <= size:
+        raise ValueError(f"data.stride must be from 1 frame to the window's {size}, got {config.data.stride}")
+    if standardizer is None:
+        standardizer = Standardizer.fit(recordings, "none")
+    found = TrainingWindows(recordings, standardizer, places(recordings.lengths, size, stride))
+    return replace(found, num_states=_labelled_states(recordings, config)) if config.data.labels else found
+
+
 def training_batch(recordings: Recordings, config: Config) -> Batch:
-    """All training windows, on the device."""
-    size = min(max(recordings.lengths), LONGEST_WINDOW)
-    if config.data.window is not None:
-        size = max(2, round(frames_from_duration(config.data.window, recordings.rate, "data.window")))
-    cut = windows(recordings, min(size, max(recordings.lengths)))
-    batch = Batch(jnp.asarray(cut.values, jnp.float32), jnp.asarray(cut.lengths, jnp.int32))
-    if not config.data.labels:
-        return batch
-    return batch._replace(allowed=jnp.asarray(_allowed_by_labels(recordings, cut, config)))
+    """All training windows of recordings as they are, on the device."""
+    return training_windows(recordings, config).read()
 
 
-def _allowed_by_labels(recordings: Recordings, cut: Windows, config: Config) -> np.ndarray:
-    """Which states each frame of each window may have: that of its label, or any if it has none."""
+def _labelled_states(recordings: Recordings, config: Config) -> int:
+    """How many states there are, the first of which labels name; an error if labels do not."""
     count = config.model.num_states
     kind, graph = config.model.kind, config.model.graph
     if kind != "svae" or graph not in SWITCHING:
         named = f"model.graph is {graph}" if kind == "svae" else f"model.kind is {kind}"
         raise ValueError(f"data.labels needs a switching model, and {named}, not {' or '.join(SWITCHING)}")
-    none = lambda item: np.full(len(item), -1)
-    labels = [none(item) if item.labels is None else np.asarray(item.labels) for item in recordings]
-    highest = max(int(x.max(initial=-1)) for x in labels)
+    labels = [item.labels for item in recordings if item.labels is not None]
+    highest = max((int(x.max(initial=-1)) for x in labels), default=-1)
     if not 0 <= highest < count:
         raise ValueError(
             f"data.labels needs labels from 0 to model.num_states - 1 = {count - 1}, -1 for none; the "
             f"highest here is {highest}"
         )
-    allowed = np.ones((len(cut), cut.values.shape[1], count), bool)
-    for window, (number, start, length) in enumerate(zip(cut.recording, cut.start, cut.lengths, strict=True)):
-        own = labels[number][start : start + length, None]
-        allowed[window, :length] = (own < 0) | (own == np.arange(count))
-    return allowed
+    return count
 
 
-def split(data: Batch, config: Config) -> tuple[Batch, Batch | None]:
+Data = TypeVar("Data", Batch, TrainingWindows)
+
+
+def split(data: Data, config: Config) -> tuple[Data, Data | None]:
     """Windows to train on, and those that only tell which model is best."""
-    total = data.values.shape[0]
+    total = data.num_sequences
     count = round(total * config.data.held_out)
     share = config.data.held_out
     if share > 0 and not 0 < count < total:
@@ -113,7 +120,7 @@ def split(data: Batch, config: Config) -> tuple[Batch, Batch | None]:
     if count == 0:
         return data, None
     order = np.random.default_rng(config.seed).permutation(total)
-    return _take(data, np.sort(order[count:])), _take(data, np.sort(order[:count]))
+    return data.select(np.sort(order[count:])), data.select(np.sort(order[:count]))
 
 
 @dataclass
@@ -126,8 +133,8 @@ class _Fit:
     watch: Watch
     checkpoint_seconds: float
     standardizer: Standardizer
-    data: Batch
-    held_out: Batch | None = None
+    data: TrainingWindows
+    held_out: TrainingWindows | None = None
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
@@ -157,9 +164,9 @@ class _Fit:
     def _pretrain(self, model: SVAE) -> tuple[SVAE, str]:
         settings = self.config.pretrain
         persistence = 0.0 if self.config.model.graph in TIMELESS else settings.persistence
-        model = with_simple_prior(with_principal_components(model, self.data), persistence)
-        pieces = short_windows(self.data, settings.frames)
-        held_out = None if self.held_out is None else short_windows(self.held_out, settings.frames)
+        model = with_simple_prior(with_principal_components(model, self._seen().read()), persistence)
+        pieces = self.data.pieces(settings.frames)
+        held_out = None if self.held_out is None else self.held_out.pieces(settings.frames)
         rates = Rates(settings.network_rate, settings.noise_rate, graph=0.0)
         plan = Plan(settings.steps, settings.batch_size, self.config.chunk)
         return self._train(PRETRAIN, model, pieces, held_out, rates, plan)
@@ -169,16 +176,20 @@ class _Fit:
         settings = self.config.joint
         rates = Rates(settings.network_rate, settings.noise_rate, settings.graph_rate)
         plan = Plan(settings.steps, self.config.batch_size, self.config.chunk, settings.patience)
-        states = model.num_states
-        fewer = lambda x: x if x is None or x.allowed is None else x._replace(allowed=x.allowed[..., :states])
-        return self._train(JOINT, model, fewer(self.data), fewer(self.held_out), rates, plan)
+        held_out = None if self.held_out is None else self.held_out.with_states(model.num_states)
+        return self._train(JOINT, model, self.data.with_states(model.num_states), held_out, rates, plan)
 
     def _train(
-        self, stage: str, model: Any, data: Batch, held_out: Batch | None, rates: Rates, plan: Plan
+        self,
+        stage: str,
+        model: Any,
+        data: TrainingWindows,
+        held_out: TrainingWindows | None,
+        rates: Rates,
+        plan: Plan,
     ) -> tuple[Any, str]:
         """The last model, or with held-out data the best one, and why training ended."""
-        num_sequences = data.values.shape[0]
-        optimiser = optimiser_for(model, rates, plan.steps, num_sequences)
+        optimiser = optimiser_for(model, rates, plan.steps, data.num_sequences)
         state, keep, close = begin(model, optimiser), lambda state: None, lambda: None
         if self.folder is not None and self.metrics is not None:
             checkpoints = Checkpoints(self.folder / "checkpoints" / stage)
@@ -189,8 +200,10 @@ class _Fit:
                 checkpoints.close,
             )
         note = lambda record: self._note(stage, record, plan.steps)
+        few = held_out is not None and held_out.num_sequences <= held_out.at_once
+        judges = held_out.read() if held_out is not None and few else held_out
         try:
-            trained = train(state, data, self.keys[stage], optimiser, plan, note, keep, held_out)
+            trained = train(state, data, self.keys[stage], optimiser, plan, note, keep, judges)
         finally:
             close()
         state = trained.state
@@ -205,7 +218,7 @@ class _Fit:
             self.metrics.forget(DYNAMICS, -1)
         settings = self.config.dynamics
         report = lambda record: self._note(DYNAMICS, record, settings.laps)
-        total, rate = self.data.values.shape[0], self.recordings.rate
+        total, rate = self.data.num_sequences, self.recordings.rate
         start = find_start(
             self.config, model, self._chosen(), total, rate, self.keys[DYNAMICS], report, hurry
         )
@@ -215,7 +228,11 @@ class _Fit:
 
     def _chosen(self) -> Batch:
         """The windows that the second stage sees."""
-        return _some(self.data, self.config.dynamics.sequences, self.config.seed)
+        return self.data.some(self.config.dynamics.sequences, self.config.seed).read()
+
+    def _seen(self) -> TrainingWindows:
+        """The windows that principal components are those of: all, unless they are too many."""
+        return self.data.some(self.data.at_once, self.config.seed)
 
     def _note(self, stage: str, record: Record, steps: int) -> None:
         seconds = time.monotonic() - self.started
@@ -223,18 +240,6 @@ class _Fit:
         if self.metrics is not None:
             self.metrics(record)
         self.watch(record)
-
-
-def _some(data: Batch, count: int, seed: int) -> Batch:
-    """At most `count` windows."""
-    total = data.values.shape[0]
-    if total <= count:
-        return data
-    return _take(data, np.sort(np.random.default_rng(seed).permutation(total)[:count]))
-
-
-def _take(data: Batch, which: np.ndarray) -> Batch:
-    return jax.tree.map(lambda x: x[which], data)
 
 
 def _now_and_then(keep: Callable, seconds: float, last: int) -> Callable[[TrainState], None]:

@@ -118,15 +118,3 @@ def with_sure_potentials(model: SVAE, data: Batch, innovation: float) -> SVAE:
     lacking = np.maximum(np.log(SURE / innovation) - np.log(typical), 0)
     surer = lambda x: x + jnp.asarray(lacking, x.dtype)
     return eqx.tree_at(lambda m: m.encoder.log_precision, model, replace_fn=surer)
-
-
-def short_windows(data: Batch, frames: int) -> Batch:
-    """The same data in pieces: many short ones make a better mixed batch than a few long ones."""
-    count, time, features = data.values.shape
-    pieces = -(-time // frames)
-    values = np.pad(np.asarray(data.values), [(0, 0), (0, pieces * frames - time), (0, 0)])
-    starts = frames * np.arange(pieces)[None]
-    lengths = np.clip(np.asarray(data.lengths)[:, None] - starts, 0, frames).reshape(-1)
-    values = values.reshape(count * pieces, frames, features)
-    used = lengths > 0
-    return Batch(jnp.asarray(values[used]), jnp.asarray(lengths[used]))

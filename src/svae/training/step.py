@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.models import Batch, Bound, Model
+from svae.training.feeding import Coming, batch_indices
 
 # On GPUs matrix products are the vendor's: XLA's own, a little faster in large batches, are written and timed
 # dozens of times for each shape, which takes longer than all else that is compiled.
@@ -93,23 +94,17 @@ def begin(model: Model, optimiser: optax.GradientTransformation) -> TrainState:
     )
 
 
-def batch_indices(
-    key: PRNGKeyArray, step: Int[Array, ""], num_sequences: int, batch_size: int
-) -> Int[Array, "b"]:
-    """The sequences of a step: each epoch has its own order; what does not fill a batch sits it out."""
-    per_epoch = num_sequences // batch_size
-    order = jax.random.permutation(jax.random.fold_in(key, step // per_epoch), num_sequences)
-    return lax.dynamic_slice(order, ((step % per_epoch) * batch_size,), (batch_size,))
-
-
 def next_batch(
-    state: TrainState, data: Batch, key: PRNGKeyArray, batch_size: int
+    state: TrainState, data: Batch | Coming, key: PRNGKeyArray, batch_size: int
 ) -> tuple[Int[Array, "b"], Batch, PRNGKeyArray]:
     """Which sequences the next step takes, these, and the key of its noise: other noise after a failure."""
     order_key, noise_key = jax.random.split(key)
-    which = batch_indices(order_key, state.step, data.values.shape[0], batch_size)
-    noise_key = jax.random.fold_in(jax.random.fold_in(noise_key, state.failures), state.step)
-    return which, jax.tree.map(lambda x: x[which], data), noise_key
+    if isinstance(data, Coming):
+        which, batch = data.at(state.step)
+    else:
+        which = batch_indices(order_key, state.step, data.num_sequences, batch_size)
+        batch = data.select(which)
+    return which, batch, jax.random.fold_in(jax.random.fold_in(noise_key, state.failures), state.step)
 
 
 def loss(model: Model, key: PRNGKeyArray, batch: Batch, num_sequences: int) -> tuple[Float[Array, ""], Bound]:
@@ -158,14 +153,14 @@ def _all_finite(tree: Any) -> Bool[Array, ""]:
 @eqx.filter_jit(**COMPILING)
 def run_steps(
     state: TrainState,
-    data: Batch,
+    data: Batch | Coming,
     key: PRNGKeyArray,
     optimiser: optax.GradientTransformation,
     batch_size: int,
     count: int,
 ) -> tuple[TrainState, Metrics]:
     """`count` steps in one program, with the metrics of each. After a failure nothing moves any more."""
-    num_sequences = data.values.shape[0]
+    num_sequences = data.num_sequences
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def one(carry, _):
