@@ -38,7 +38,7 @@ class Stats(NamedTuple):
 
 def wanted(time: int) -> Any:
     """How many entries of `Stats` there are in a chain: no edge leads away from its last node."""
-    return Stats(time, time, max(time - 1, 1))
+    return Stats._make((time, time, max(time - 1, 1)))
 
 
 class Potentials(NamedTuple):
