@@ -68,6 +68,11 @@ class Results:
 
     def settle(self, **about: Any) -> None:
         """What all rows share from now on; an error if those that are there have something else."""
+        self.require(**about)
+        write_card(self._beside("-about.json"), self.about() | about)
+
+    def require(self, **about: Any) -> None:
+        """An error if the rows that are there do not go together with this."""
         known = self.about() if self.rows() else {}
         for name in SAME:
             if name in known and name in about and known[name] != about[name]:
@@ -75,7 +80,6 @@ class Results:
                     f"{self.path} holds results with {name} '{known[name]}', and these would have "
                     f"'{about[name]}': choose another --out"
                 )
-        write_card(self._beside("-about.json"), known | about)
 
     def show(self, shown: Shown) -> tuple[Path, Path]:
         """The page and the picture."""

@@ -20,7 +20,9 @@ def reproduce(request: Request) -> tuple[Path, Path]:
     """The page and the picture; what was measured before stays."""
     module = module_of(request.name)
     request.out.parent.mkdir(parents=True, exist_ok=True)
-    module.measure(request, Results(request.out, module.KEY))
+    results = Results(request.out, module.KEY)
+    results.require(budget=request.budget)  # before data are read
+    module.measure(request, results)
     return from_results(request.name, request.out)
 
 

@@ -23,7 +23,7 @@ def measure(request: Request, results: Results) -> None:
     """All methods that make sense on this machine, for all batch sizes."""
     sizes = SIZES[request.budget]
     results.settle(**request.about(sizes=sizes._asdict()))
-    batches = [1, 2] if request.budget == "tiny" else table1.default_batches()
+    batches = [1] if request.budget == "tiny" else table1.default_batches()
     for batch in batches:
         for method in table1.default_methods():
             if not results.has(method, batch):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from svae.contest import train_and_score
 from svae.plots import INK, PALETTE, plain_axes
@@ -149,6 +150,9 @@ def _figure(found: dict[str, dict[str, Any]], published: dict[str, Any]) -> Figu
         axes.grid(axis="y", color="0.9", lw=0.6)
         if name != "bound":
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
         axes.set_yticks(places, labels=list(found))
     handles = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)

@@ -78,9 +78,11 @@ def _figure(rows: list[Row]) -> Figure:
         for number, (part, colour) in enumerate(zip(PARTS, PALETTE, strict=False)):
             values = np.array([r[part] if own else ARCHITECTURES[r["model"]][number] for r in rows], float)
             label = f"{part}, {'ours' if own else 'the paper'}"
-            axes.barh(places + shift, values, 0.36, left=left, color=colour, alpha=alpha, label=label)
+            axes.barh(
+                places + shift, values / 1000, 0.36, left=left / 1000, color=colour, alpha=alpha, label=label
+            )
             left += values
     axes.set_yticks(places, labels=[row["model"] for row in rows])
-    axes.set_xlabel("parameters", color=INK)
+    axes.set_xlabel("thousands of parameters", color=INK)
     axes.legend(fontsize=8, frameon=False, ncols=2)
     return figure
