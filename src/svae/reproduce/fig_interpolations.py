@@ -24,7 +24,7 @@ TRUTH = "the truth"
 DRAWS = 2
 FIGURES = 11  # stick figures of a window
 HIDDEN = REGIMES["0.2-0.8"]
-TALL = 1.1  # metres between stick figures
+BETWEEN = 1.6  # metres from one stick figure to the next
 
 
 def measure(request: Request, results: Results) -> None:
@@ -92,9 +92,9 @@ def _sticks(rows: list[Row], about: dict[str, Any]) -> Figure:
             zip(row["frames"], unpacked(row["draws"])[number], strict=True)
         ):
             color = PALETTE[5] if first <= frame < last else INK
-            stick_figure(axes, joints, about["parents"], TALL * turn, color)
-        axes.set_aspect("equal")
-        axes.set(xticks=[], yticks=[], xlim=(-0.8, TALL * len(row["frames"]) - 0.3), ylim=(-1.2, 1.0))
+            stick_figure(axes, joints, about["parents"], BETWEEN * turn, color)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set(xticks=[], yticks=[], xlim=(-0.5 * BETWEEN, (FIGURES - 0.5) * BETWEEN), ylim=(-1.1, 0.9))
         axes.spines[:].set_visible(False)
         axes.set_ylabel(row["model"], rotation=0, ha="right", va="center", fontsize=9, color=INK)
         if row["states"] is not None:

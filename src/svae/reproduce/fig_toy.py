@@ -58,6 +58,5 @@ def show(rows: list[Row], about: dict[str, Any]) -> Shown:
     figure = imputation_figure(
         Imputed("the truth", unpacked(about["truth"]), None), slice(*about["gap"]), cells
     )
-    notes = [f"Note: {text}." for text in about.get("notes", [])]
-    parts = [f"Data: {about['data']}. Budget: {about['budget']}.", as_markdown(contest), *notes]
-    return Shown("The toy: imputations by each model", "\n\n".join(parts), figure)
+    text = f"Data: {about['data']}. Budget: {about['budget']}.\n\n{as_markdown(contest)}"
+    return Shown("The toy: imputations by each model", text, figure)

@@ -26,7 +26,8 @@ class Results:
     """Files named `out` with several endings.
 
     `.json` is a list of rows, one for each part that can be done by itself; parts that are there are not done
-    again. `-about.json` is what all rows share. Folder `out` holds what is not worth keeping for ever: runs.
+    again. `-about.json` is what all rows share, and `-reading.md` what a person makes of them. Folder `out`
+    holds what is not worth keeping for ever: runs.
     """
 
     out: Path
@@ -53,6 +54,11 @@ class Results:
         """What all rows share."""
         path = self._beside("-about.json")
         return read_card(path) if path.exists() else {}
+
+    def reading(self) -> str:
+        """What a person makes of the rows, in `-reading.md`; nothing if nobody has read them."""
+        path = self._beside("-reading.md")
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
     def has(self, *values: Any) -> bool:
         """Whether there is a row with this key."""

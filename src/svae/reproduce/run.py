@@ -37,4 +37,7 @@ def shown(name: str, results: Results) -> Shown:
     rows = results.rows()
     if not rows:
         raise ValueError(f"there are no results to show: {results.path} has no rows")
-    return module_of(name).show(rows, results.about())
+    about = results.about()
+    found: Shown = module_of(name).show(rows, about)
+    notes = [f"Note: {text}." for text in about.get("notes", [])]
+    return found._replace(text="\n\n".join(filter(None, [found.text, results.reading(), *notes])))

@@ -63,7 +63,6 @@ def show(kind: str, rows: list[Row], about: dict[str, Any]) -> Shown:
             lines.append(["*the paper*", *(f"*{x}*" for x in cells), "", "", ""])
     title = {"mocap": "Table 2, motion capture", "speech": "Table 2, speech"}[kind]
     parts = [_caption(about), table(lines), LEGEND, reading(found, published), actions(rows)]
-    parts += [f"Note: {text}." for text in about.get("notes", [])]
     return Shown(title, "\n\n".join(filter(None, parts)), _figure(found, published))
 
 

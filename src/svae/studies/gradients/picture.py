@@ -79,7 +79,7 @@ def _draw_sweeps(axes: Axes, numbers: Numbers) -> None:
 
 def _draw_passes(axes: Axes, curves: Numbers) -> None:
     """Experiment 2."""
-    for name in (SERIES, SWEEPS, CONJUGATE):
+    for name in [name for name in (SERIES, SWEEPS, CONJUGATE) if name in curves]:
         _draw_curve(axes, curves[name]["passes"], curves[name], name)
     axes.set(yscale="log", ylim=(1e-13, 1.5), xlim=(0, None))
     axes.set_xlabel("belief propagation passes allowed for the linear system")
