@@ -12,17 +12,24 @@ from svae.meanfield import CoordinateAscent
 from svae.models import make_svae
 from svae.networks import Gaussian
 from svae.pgm import LDS, SLDS
+from svae.reproduce import fig_gradients
+from svae.reproduce.request import Request
+from svae.reproduce.run import from_results, reproduce
 from svae.studies.gradients import encoded, estimators, summary, synthetic
-from svae.studies.gradients.experiments import find_truth, study
-from svae.studies.gradients.picture import figure_of
+from svae.studies.gradients.experiments import find_truth
 
 SIZES = synthetic.Sizes(num_states=3, latent_dim=2, num_steps=30, batch=8, fit_rounds=10)
 
 
-def test_study(tmp_path):
+def test_study(tmp_path, monkeypatch):
     """One test, because compiling takes most of its time."""
-    cases = synthetic.cases(SIZES)
-    numbers = {name: summary.summarise((30,), study(*case, (30,))) for name, case in cases.items()}
+    monkeypatch.setitem(fig_gradients.SIZES, "tiny", fig_gradients.Sizes(SIZES, windows=1, sweeps=(30,)))
+    page, picture = reproduce(Request("fig-gradients", tmp_path / "figure", "tiny"))
+    assert "a synthetic switching system" in page.read_text()
+    assert picture.stat().st_size > 10_000
+    rows = json.loads((tmp_path / "figure.json").read_text())
+    assert [row["system"] for row in rows] == ["new", "trained"]
+    numbers = {row["system"]: row for row in rows}
     for own in numbers.values():
         assert own["truth"]["largest_residual"] < 1e-20
         assert own["truth"]["largest_difference_to_conjugate_gradients"] < 1e-6
@@ -40,11 +47,14 @@ def test_study(tmp_path):
 
     json.dumps(numbers, allow_nan=False)
     assert [line[0] for line in summary.table(trained)][2:] == list(estimators.ESTIMATORS)
-    figure_of(numbers).savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    text = page.read_text()
+    from_results("fig-gradients", tmp_path / "figure")
+    assert page.read_text() == text
+    monkeypatch.setattr(fig_gradients, "study", None)  # nothing is studied again
+    reproduce(Request("fig-gradients", tmp_path / "figure", "tiny"))
 
     # before convergence the threshold is no worse than none; and these are the gradients of training
-    system, case = cases["new"]
+    system, case = synthetic.cases(SIZES)["new"]
     truth = find_truth(system, case)
     for sweeps in (1, 3):
         solution = estimators.advance(system, case, estimators.begin(case), jnp.asarray(sweeps))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from helpers import users_rules
-from svae.data import load
+from svae.reproduce import fig_natural_gradients
+from svae.reproduce.request import Request
+from svae.reproduce.run import from_results, reproduce
 from svae.studies.natural import climbing, summary
-from svae.studies.natural.picture import figure_of
 from svae.studies.natural.setting import Case, Setting
 
 CASE = Case("mocap6", latent_dim=2, pretraining=0)
@@ -18,12 +19,15 @@ SETTING = Setting({"Motion capture, principal components": CASE}, 1, 60, 16, hid
 def test_study(tmp_path, monkeypatch):
     """One test, and without Adam, because compiling takes most of its time."""
     monkeypatch.delitem(climbing.METHODS, "Adam")
-    said = []
+    monkeypatch.setitem(fig_natural_gradients.SETTINGS, "tiny", SETTING)
+    said, out = [], tmp_path / "figure"
     with users_rules("raise"):
-        curves = climbing.curves_of("mocap", CASE, load("mocap6"), SETTING, said.append)
+        page, picture = reproduce(Request("fig-natural-gradients", out, "tiny", say=said.append))
     assert len(said) == 2
-    case = summary.summarise(curves, SETTING)
-    json.dumps(case, allow_nan=False)
+    assert "exercises of mocap6" in page.read_text()
+    assert picture.stat().st_size > 10_000
+    (case,) = json.loads((tmp_path / "figure.json").read_text())
+    assert (case["case"], case["seeds"]) == (*SETTING.cases, 1)
     biased, unbiased = case["methods"].values()
 
     # what it is about: the correction leads higher, and sooner to where the biased one gets at all
@@ -39,8 +43,9 @@ def test_study(tmp_path, monkeypatch):
         assert all(q is None or q <= t for q, t in zip(quickest, taken, strict=True))
 
     assert [line[0] for line in summary.table(case)] == ["method", *case["methods"]]
-    figure_of({"mocap": case}).savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    text = page.read_text()
+    from_results("fig-natural-gradients", out)
+    assert page.read_text() == text
 
 
 def test_steps_to_a_mark():

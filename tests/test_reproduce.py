@@ -16,7 +16,7 @@ from svae.config import load_config
 from svae.contest import BUDGETS, Budget
 from svae.contest import contest as contests
 from svae.data import Recording, Recordings, Skeleton, laplacian
-from svae.presets import MODELS
+from svae.presets import MODELS as NAMES
 from svae.reproduce import (
     efforts,
     fig_gradients,
@@ -38,7 +38,7 @@ from svae.reproduce import (
 )
 from svae.reproduce.results import Results
 from svae.reproduce.run import module_of
-from svae.studies.natural import climbing
+from svae.studies.natural.setting import METHODS, RATES, checkpoints
 from svae.training.build import GraphPrior, untrained_model
 
 FRAMES, JOINTS = 30, 2
@@ -125,7 +125,7 @@ def test_published_numbers_are_complete():
     for table in published.TABLE2.values():
         assert list(table) == list(request.PAPER)
         assert all(list(row) == list(published.COLUMNS) for row in table.values())
-    assert set(published.ARCHITECTURES) <= set(request.PAPER) <= set(MODELS)
+    assert set(published.ARCHITECTURES) <= set(request.PAPER) <= set(NAMES)
 
 
 def test_every_budget_has_settings_for_every_model():
@@ -280,17 +280,6 @@ def test_architectures(tmp_path):
     check_again("table-architectures", tmp_path)
 
 
-def test_gradients_of_a_synthetic_system(tmp_path, monkeypatch):
-    small = fig_gradients.SIZES["tiny"]
-    monkeypatch.setitem(fig_gradients.SIZES, "tiny", small._replace(sweeps=(3,)))
-    monkeypatch.setattr("svae.studies.gradients.experiments.TRUTH_SWEEPS", 50)
-    run("fig-gradients", "--budget", "tiny")
-    assert [row["system"] for row in rows_of("fig-gradients")] == ["new", "trained"]
-    text = check_again("fig-gradients", tmp_path)
-    assert "a synthetic switching system" in text
-    assert "Gauss-Seidel" in text
-
-
 def test_gradients_of_an_svae(monkeypatch):
     """Windows and models are those of the table."""
     config = efforts.config_for(efforts.TASKS["mocap"], TINY, "walks", "svae-slds", 0)
@@ -308,14 +297,20 @@ def test_gradients_of_an_svae(monkeypatch):
     assert models["trained"] is model
 
 
-def test_natural_gradients(tmp_path, monkeypatch):
-    for name in ("Adam", "Unbiased natural gradient"):
-        monkeypatch.delitem(climbing.METHODS, name)
-    run("fig-natural-gradients", "--budget", "tiny", "--data", "walks")
+def test_natural_gradients_of_given_data(monkeypatch):
+    """One case, on the windows of the table; the study itself has tests of its own."""
+    seen = {}
+
+    def curves(name, case, recordings, setting, say):
+        seen.update(case=name, windows=len(recordings), seeds=setting.seeds)
+        rising = np.linspace(0, 1, len(checkpoints(setting)))
+        return {title: np.tile(rising, (setting.seeds, len(RATES), 1)) for title in METHODS}
+
+    monkeypatch.setattr(fig_natural_gradients, "curves_of", curves)
+    run("fig-natural-gradients", "--budget", "tiny", "--data", "walks", "--seeds", "2")
+    assert seen == {"case": "walks in place of Human3.6M", "windows": 8, "seeds": 2}
     (row,) = rows_of("fig-natural-gradients")
-    assert row["seeds"] == 1
-    assert row["case"] == "walks in place of Human3.6M"
-    assert "Biased natural gradient" in check_again("fig-natural-gradients", tmp_path)
+    assert (row["case"], row["seeds"]) == (seen["case"], 2)
 
 
 def test_captions_tell_what_stands_for_what():
@@ -407,6 +402,12 @@ def test_a_jump_is_measured_by_usual_steps():
     draws = np.stack([truth, truth])
     draws[1, 5] -= 2.0
     assert fig_interpolations.jump(draws, truth, 6) == pytest.approx((1 + 3) / 2)
+
+
+def test_bones_hang_on_joints_that_move():
+    skeleton = SimpleNamespace(joints=tuple("abcd"), parents=(-1, 0, 1, 2), still=((0, (0, 0, 0)),))
+    assert sticks.moving_parents(skeleton) == [-1, 0, 1]
+    assert sticks.moving_parents(Skeleton(("a", "b"), (-1, 0))) == [-1, 0]
 
 
 def test_the_pieces_of_a_stick_figure():

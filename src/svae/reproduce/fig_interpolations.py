@@ -16,7 +16,7 @@ from svae.reproduce.material import material
 from svae.reproduce.packing import packed, unpacked
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.sticks import stick_figure
+from svae.reproduce.sticks import moving_parents, stick_figure
 from svae.reproduce.words import table
 
 KEY = ("model",)
@@ -33,7 +33,7 @@ def measure(request: Request, results: Results) -> None:
     window = liveliest(given.test)
     gap = [round(share * given.window) for share in HIDDEN]
     skeleton = given.test.skeleton
-    parents = None if skeleton is None else list(skeleton.parents)
+    parents = None if skeleton is None else moving_parents(skeleton)
     results.settle(**request.about(data=given.caption, window=window.names[0], gap=gap, parents=parents))
     kept = np.arange(given.window)
     if parents is not None:  # what the picture shows is enough

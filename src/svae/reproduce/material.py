@@ -47,12 +47,11 @@ def material(kind: str, request: Request) -> Material:
     found = source(data, task.original)
     size = min(task.window, effort.window)
     strides = [max(1, round(share * size)) for share in (effort.train_stride, effort.test_stride)]
-    training = cut(found.training, size, strides[0], effort.training)
-    test = cut(found.test, size, strides[1], effort.test)
-    noisy = lambda recordings, seed: with_noise(recordings, task.noise, seed)
-    return Material(
-        task, effort, data, found.caption, noisy(training, 0), noisy(test, 1), noisy(found.test, 2)
-    )
+    # Before windows are cut, so that those that overlap agree, and share their memory
+    known, clips = with_noise(found.training, task.noise, 0), with_noise(found.test, task.noise, 1)
+    training = cut(known, size, strides[0], effort.training)
+    test = cut(clips, size, strides[1], effort.test)
+    return Material(task, effort, data, found.caption, training, test, clips)
 
 
 @dataclass(frozen=True)

@@ -81,4 +81,5 @@ def with_noise(recordings: Recordings, deviation: float, seed: int) -> Recording
     if deviation == 0:
         return recordings
     rng = np.random.default_rng(seed)
-    return recordings.map(lambda values: values + deviation * rng.normal(size=values.shape))
+    noise = lambda values: (deviation * rng.normal(size=values.shape)).astype(values.dtype)
+    return recordings.map(lambda values: values + noise(values))

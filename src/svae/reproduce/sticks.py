@@ -6,7 +6,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy import ndarray
 
+from svae.data import Skeleton
+
 TURN = np.deg2rad(35)  # of the one who looks, about the vertical axis
+
+
+def moving_parents(skeleton: Skeleton) -> list[int]:
+    """The parent of each joint that has channels, by its place among these; -1 where that never moves."""
+    still = dict(getattr(skeleton, "still", ()))
+    moving = [joint for joint in range(len(skeleton.joints)) if joint not in still]
+    parents = [skeleton.parents[joint] for joint in moving]
+    return [moving.index(parent) if parent in moving else -1 for parent in parents]
 
 
 def stick_figure(
