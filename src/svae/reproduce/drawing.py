@@ -34,7 +34,8 @@ def completed(
     fitted: Fitted, windows: Recordings, hidden: slice, count: int, together: int, seed: int
 ) -> tuple[ndarray, ndarray | None]:
     """Draws of what is hidden, with all that was seen, (draws, windows, time, channels); and their states."""
-    parameters = _parameters(fitted.model, jax.random.key(seed))
+    # All draws of a window share one draw of the parameters, and so one filter, which is most of the work
+    parameters = jax.tree.map(lambda x: x[:1], _parameters(fitted.model, jax.random.key(seed)))
     gappy = windows.hide(lambda length: hidden)
     values, found = [], []
     for drawn in _in_turn(fitted, gappy, together, seed, _impute, count, parameters):

@@ -64,18 +64,18 @@ EFFORTS = {
         epochs=1,
         width=6,
     ),
-    # Minutes a model
+    # Minutes a model on a GPU; on a few cores most of the time goes to completions by many particles
     "small": Effort(
         changes=(
             *("batch_size=16", "pretrain.steps=1000", "joint.steps=300"),
             *("dynamics.sequences=50", "dynamics.laps=20"),
         ),
         training=600,
-        test=150,
+        test=48,
         sets=3,
-        together=25,
+        together=12,
         epochs=20,
-        width=32,
+        width=16,
     ),
     # Ten to fifteen minutes a model on an H200: a step with K=50, T=250 and B=128 takes 23 ms there
     "full": Effort(changes=("pretrain.steps=4000", "joint.steps=16000", "chunk=100")),
