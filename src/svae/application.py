@@ -152,7 +152,7 @@ def _each(
     allowed: Sequence[Allowed] | None = None,
 ) -> Iterator[tuple[Recording, Any]]:
     """`method(model, batch, ...)` of every recording, without the batch axis."""
-    model = _answering(fitted)
+    model = answering(fitted)
     if allowed is not None and not isinstance(model, SVAE):
         raise ValueError(
             f"states can be given to models with a graph only, not to {fitted.config.model.kind}"
@@ -164,7 +164,7 @@ def _each(
         yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
 
 
-def _answering(fitted: Fitted) -> Model:
+def answering(fitted: Fitted) -> Model:
     """The model, with all the sweeps that it may need."""
     model, settings = fitted.model, fitted.config.joint
     if not isinstance(model, SVAE):

@@ -18,7 +18,7 @@ def read_card(path: Path) -> dict[str, Any]:
     return card
 
 
-def write_card(path: Path, value: dict[str, Any]) -> None:
+def write_card(path: Path, value: Any) -> None:
     """Plain JSON, moved into place when whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

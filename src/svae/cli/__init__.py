@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from svae import __version__
-from svae.cli import answers, bench, comparing, features, looking, training
+from svae.cli import answers, bench, comparing, features, looking, reproducing, training
 from svae.cli.common import app as app
 
-__all__ = ["answers", "app", "bench", "comparing", "features", "looking", "training"]
+__all__ = ["answers", "app", "bench", "comparing", "features", "looking", "reproducing", "training"]
 
 
 def _show_version(wanted: bool) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ORDER = (
     *("demo", "fit", "resume", "inspect", "segment", "impute", "forecast", "sample", "evaluate"),
-    *("compare", "report", "features", "bench", "doctor"),
+    *("compare", "reproduce", "report", "features", "bench", "doctor"),
 )
 
 

@@ -75,12 +75,12 @@ def _train_and_compare(
 
     if budget not in BUDGETS:
         raise ValueError(f"there is no budget '{budget}': choose from {', '.join(BUDGETS)}")
-    names = list(MODELS) if models == "all" else _parts(models)
+    names = list(MODELS) if models == "all" else parts_of(models)
     folder = Path("runs") / f"compare-{Path(data).stem}-{budget}" if out is None else out
     require_folder(folder)
     say = lambda line: typer.secho(line, err=True)
     try:
-        contest = hold(data, names, _seeds(seeds), BUDGETS[budget], folder, rate, say, TrainingProgress)
+        contest = hold(data, names, seeds_of(seeds), BUDGETS[budget], folder, rate, say, TrainingProgress)
     except KeyboardInterrupt:
         note(f"interrupted; what was trained is kept in {folder}, and the same command goes on with it")
         raise typer.Exit(130) from None
@@ -94,16 +94,17 @@ def _train_and_compare(
     typer.echo(f"written to {folder}: table.md, table.json, imputations.png")
 
 
-def _parts(text: str) -> list[str]:
+def parts_of(text: str) -> list[str]:
+    """A list of names."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ValueError(f"'{text}' names nothing: give a list such as a,b")
     return list(dict.fromkeys(parts))
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_of(text: str) -> list[int]:
     """One number is how many; several are the seeds themselves."""
-    parts = _parts(text)
+    parts = parts_of(text)
     if not all(part.isdecimal() for part in parts) or parts == ["0"]:
         raise ValueError(f"--seeds is how many, such as 3, or a list such as 0,1,2; got '{text}'")
     return list(map(int, parts)) if "," in text else list(range(int(text)))

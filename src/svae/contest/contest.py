@@ -1,6 +1,6 @@
 """Train every model, score it, and go on where an earlier call stopped."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from svae.contest import scores
 from svae.contest.budgets import Budget, settings, split
 from svae.contest.picture import Imputed, imputation_figure
 from svae.data import Recordings, load
-from svae.features import Recipe, load_features, train_features
+from svae.features import FeatureNetwork, Recipe, load_features, train_features
 from svae.features.artifact import CARD
 from svae.results.summary import about_run
 from svae.training.artifact import Fitted, load_fitted, save_fitted
@@ -28,6 +28,9 @@ FEATURES, PICTURE, IMPUTED = "features", "imputations.png", "imputation.npz"
 WINDOW = 25  # frames of the windows whose features are compared
 
 Say = Callable[[str], None]
+Watching = Callable[[], AbstractContextManager[Watch]]
+Plans = dict[tuple[str, int], Config]  # by model and seed
+Score = Callable[[Path, Fitted], dict[str, Any]]  # of a trained model, and of the folder of its run
 
 
 @dataclass
@@ -49,7 +52,7 @@ def hold(
     folder: Path,
     rate: float | None = None,
     say: Say = lambda line: None,
-    watching: Callable[[], AbstractContextManager[Watch]] | None = None,
+    watching: Watching | None = None,
 ) -> Contest:
     """All models on `data`, each in a run folder of its own; finished ones are not trained again."""
     plans = {(model, seed): settings(data, model, budget, seed, rate) for model in models for seed in seeds}
@@ -58,22 +61,73 @@ def hold(
     real = _reference(training, recordings, budget, folder, contest, say)
     if real is not None:
         contest.network, contest.floor = real.network.fingerprint, real.floor
-    for (model, seed), config in plans.items():
-        place, name = folder / model / f"seed-{seed}", f"{model}, seed {seed}"
-        _require_same(place, config)
-        try:
-            fitted = _trained(place, config, training, lambda what: say(f"{name}: {what}"), watching)
-        except TrainingError as error:
-            contest.notes.append(f"{name} could not be trained: {error}")
-            continue
-        row = _scored(place, fitted, training, recordings, budget, real, lambda what: say(f"{name}: {what}"))
-        contest.rows.append({"model": model, "seed": seed, **row})
+    score = lambda place, fitted: _all_scores(place, fitted, training, recordings, budget, real)
+    for row in train_and_score(plans, training, score, contest.network, folder, contest.notes, say, watching):
+        contest.rows.append(row)
         if real is not None and any(row[x] is None for x in row if x.startswith("frechet ")):
+            name = named(row["model"], row["seed"])
             contest.notes.append(f"draws of {name} grew without bounds: some have no Frechet distance")
+    _draw(folder, recordings, [run for run in plans if (run_folder(folder, *run) / IMPUTED).exists()])
+    return contest
+
+
+def train_and_score(
+    plans: Plans,
+    training: Recordings,
+    score: Score,
+    network: str | None,
+    folder: Path,
+    notes: list[str],
+    say: Say = lambda line: None,
+    watching: Watching | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A row for each model, as soon as it is there. What was done before is read from its folder.
+
+    `network` is the fingerprint of the one that scores rest on: scores by another are found anew. A model
+    that cannot be trained becomes one of the `notes`.
+    """
+    for (model, seed), config in plans.items():
+        name = named(model, seed)
+        tell = lambda what: say(f"{name}: {what}")
+        place = run_folder(folder, model, seed)
+        try:
+            fitted = trained(place, config, training, tell, watching)
+        except TrainingError as error:
+            notes.append(f"{name} could not be trained: {error}")
+            continue
+        yield {"model": model, "seed": seed, **_scored(place, fitted, score, network, tell)}
         # Another model has other programs, and a process may hold only so many (each has memory maps)
         jax.clear_caches()
-    _draw(folder, recordings, [x for x in plans if (folder / x[0] / f"seed-{x[1]}" / IMPUTED).exists()])
-    return contest
+
+
+def named(model: str, seed: int) -> str:
+    """As progress and notes call a run."""
+    return f"{model}, seed {seed}"
+
+
+def run_folder(folder: Path, model: str, seed: int) -> Path:
+    """Where a model's run is."""
+    return folder / model / f"seed-{seed}"
+
+
+def feature_network(
+    place: Path,
+    recordings: Recordings,
+    kind: str = "residual",
+    *,
+    window: int,
+    epochs: int,
+    options: dict[str, Any],
+    logarithm: bool = False,
+    say: Say = lambda line: None,
+) -> FeatureNetwork:
+    """The network in this folder, trained on the recordings' labels if there is none yet."""
+    if not (place / CARD).exists():
+        say("feature network: training")
+        recipe = Recipe(epochs=epochs)
+        known: dict[str, Any] = {"options": options, "window": window, "logarithm": logarithm}
+        train_features(recordings, place, kind, recipe=recipe, say=say, **known)
+    return load_features(place)
 
 
 def _reference(
@@ -85,27 +139,20 @@ def _reference(
             "these recordings have no labels to train a feature network: no Frechet distances"
         )
         return None
-    place = folder / FEATURES
-    if not (place / CARD).exists():
-        say("feature network: training")
-        recipe, options = Recipe(epochs=budget.epochs), {"width": budget.width}
-        train_features(training, place, options=options, window=WINDOW, recipe=recipe)
-    return scores.reference(load_features(place), recordings)
+    options = {"width": budget.width}
+    network = feature_network(
+        folder / FEATURES, training, window=WINDOW, epochs=budget.epochs, options=options, say=say
+    )
+    return scores.reference(network, recordings)
 
 
-def _require_same(place: Path, config: Config) -> None:
+def trained(
+    place: Path, config: Config, training: Recordings, say: Say, watching: Watching | None = None
+) -> Fitted:
+    """The model of a run folder; one that is not there yet, or only in part, is trained."""
     path = place / "config.toml"
     if path.exists() and load_config(path) != config:
         raise ValueError(f"{place} holds a run with other settings: choose another --out")
-
-
-def _trained(
-    place: Path,
-    config: Config,
-    training: Recordings,
-    say: Say,
-    watching: Callable[[], AbstractContextManager[Watch]] | None,
-) -> Fitted:
     if (place / "model").exists():
         say("trained before")
         return load_fitted(place)
@@ -121,24 +168,32 @@ def _trained(
     return fitted
 
 
-def _scored(
+def _scored(place: Path, fitted: Fitted, score: Score, network: str | None, say: Say) -> dict[str, Any]:
+    stored = read_card(place / EVALUATION) if (place / EVALUATION).exists() else {}
+    if stored and stored.get(NETWORK) == network:
+        return stored
+    say("scoring")
+    found = score(place, fitted) | ({} if network is None else {NETWORK: network})
+    write_card(place / EVALUATION, found)  # the last: with it the run is finished
+    return found
+
+
+def _all_scores(
     place: Path,
     fitted: Fitted,
     training: Recordings,
     recordings: Recordings,
     budget: Budget,
     real: scores.Reference | None,
-    say: Say,
 ) -> dict[str, Any]:
-    stored = read_card(place / EVALUATION) if (place / EVALUATION).exists() else {}
-    if stored and stored.get(NETWORK) == (None if real is None else real.network.fingerprint):
-        return stored
-    say("scoring")
     seed = fitted.config.seed
     readings = application.read(fitted, recordings, seed)
     summary = about_run(fitted, recordings, place, readings)
     drawn = scores.completions(fitted, recordings, budget, seed)
-    found: dict[str, Any] = {
+    states = np.zeros(0, int) if drawn[0].states is None else drawn[0].states[0]
+    np.savez(place / IMPUTED, values=drawn[0].values[0], states=states)
+    write_card(place / SUMMARY, summary)
+    return {
         "bound": summary["score"],
         **({} if real is None else scores.likeness(fitted, recordings, real, seed)),
         "states": summary.get("states_used"),
@@ -147,11 +202,6 @@ def _scored(
         "parameters": scores.num_parameters(fitted),
         "seconds per epoch": scores.seconds_per_epoch(fitted, training, place / "metrics.ndjson"),
     }
-    states = np.zeros(0, int) if drawn[0].states is None else drawn[0].states[0]
-    np.savez(place / IMPUTED, values=drawn[0].values[0], states=states)
-    write_card(place / SUMMARY, summary)
-    write_card(place / EVALUATION, found)  # the last: with it the run is finished
-    return found
 
 
 def _draw(folder: Path, recordings: Recordings, runs: list[tuple[str, int]]) -> None:
@@ -161,7 +211,7 @@ def _draw(folder: Path, recordings: Recordings, runs: list[tuple[str, int]]) -> 
         first.setdefault(model, seed)
     cells = []
     for model, seed in first.items():
-        with np.load(folder / model / f"seed-{seed}" / IMPUTED) as file:
+        with np.load(run_folder(folder, model, seed) / IMPUTED) as file:
             cells.append(Imputed(model, file["values"], file["states"] if len(file["states"]) else None))
     item = recordings[0]
     figure = imputation_figure(Imputed("the truth", item.values, item.labels), scores.gap(len(item)), cells)

@@ -65,7 +65,7 @@ def likeness(fitted: Fitted, recordings: Recordings, real: Reference, seed: int)
         hidden = recordings.hide(lambda length: slice(round(first * length), round(last * length)))
         completed = [x.values[0] for x in application.impute(fitted, hidden, 1, seed)]
         found[f"frechet {name}"] = distance(real, _with_values(recordings, completed))
-    return found | {"frechet network": real.network.fingerprint}
+    return found
 
 
 def gap(length: int) -> slice:

@@ -1,0 +1,120 @@
+"""What models of the second table are trained on and scored on: windows, and a feature network for them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from svae.contest import feature_network
+from svae.data import Recordings
+from svae.evaluation import Moments, Spread, frechet_distance, frechet_floor, moments_from_features
+from svae.features import FeatureNetwork
+from svae.reproduce.efforts import EFFORTS, TASKS, Effort, Task
+from svae.reproduce.request import Request
+from svae.reproduce.sources import cut, recordings, source, with_noise
+
+# The paper's network of speech has 1,280 features, and their covariance needs more windows than that
+LARGE, LARGE_FEATURES = "efficientnet", 1280
+SMALL = "residual"
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that models share."""
+
+    task: Task
+    effort: Effort
+    data: str
+    caption: str
+    training: Recordings  # windows
+    test: Recordings  # windows
+    clips: Recordings  # that test windows are from
+
+    @property
+    def window(self) -> int:
+        """Frames of all windows."""
+        return min(self.task.window, self.effort.window)
+
+
+def material(kind: str, request: Request) -> Material:
+    """Of mocap or speech, as the budget allows."""
+    task, effort = TASKS[kind], EFFORTS[request.budget]
+    what = "motion capture, such as a folder of Human3.6M" if kind == "mocap" else "speech, such as WSJ0"
+    data = request.need_data(what)
+    found = source(data, task.original)
+    size = min(task.window, effort.window)
+    strides = [max(1, round(share * size)) for share in (effort.train_stride, effort.test_stride)]
+    # Before windows are cut, so that those that overlap agree, and share their memory
+    known, clips = with_noise(found.training, task.noise, 0), with_noise(found.test, task.noise, 1)
+    training = cut(known, size, strides[0], effort.training)
+    test = cut(clips, size, strides[1], effort.test)
+    return Material(task, effort, data, found.caption, training, test, clips)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Real windows in the eyes of the feature network."""
+
+    network: FeatureNetwork
+    test: ndarray  # (windows, features)
+    training: ndarray  # of as many windows
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Of the test windows."""
+        return moments_from_features(self.test)
+
+    def distance(self, made: ndarray) -> float | None:
+        """The Frechet distance of made windows (windows, time, channels); None if they ran away."""
+        if not np.isfinite(made).all():
+            return None
+        features = self.network.features(made)
+        if not np.isfinite(features).all():
+            return None
+        return frechet_distance(self.moments, moments_from_features(features))
+
+    def about(self) -> dict[str, Any]:
+        """What is to be known about distances: by whom, and what real windows have."""
+        halves: Spread = frechet_floor(self.test)
+        training = frechet_distance(self.moments, moments_from_features(self.training))
+        return {
+            "network": self.network.fingerprint,
+            "classifier": {
+                "kind": self.network.settings.kind,
+                "classes": len(self.network.settings.classes),
+                "accuracy": self.network.accuracy,
+            },
+            "floor": {"real_halves": halves.mean, "spread": halves.deviation, "real_training": training},
+            "windows": len(self.test),
+        }
+
+
+def judge_for(material: Material, request: Request, folder: Path) -> Judge:
+    """By the network in the folder; if there is none yet, one is trained, on these data or on others."""
+    labelled, kind = material.training, SMALL
+    if request.features_data is not None:
+        known, size = recordings(request.features_data, "train"), material.window
+        labelled = cut(known, size, size, material.effort.training)
+        kind = LARGE if len(material.test) > LARGE_FEATURES else SMALL
+    if any(item.labels is None for item in labelled):
+        raise ValueError(
+            f"{request.name} needs labels to train a feature network, and there are none: give "
+            "--features-data"
+        )
+    network = feature_network(
+        folder / "features",
+        labelled,
+        kind,
+        window=material.window,
+        epochs=material.effort.epochs,
+        options={"width": material.effort.width} if kind == SMALL else {},
+        logarithm=material.task.original == "WSJ0",
+        say=request.say,
+    )
+    values = lambda items: np.stack([item.values for item in items])
+    some = np.linspace(0, len(material.training) - 1, len(material.test)).round().astype(int)
+    real = values(material.training[int(i)] for i in some)
+    return Judge(network, network.features(values(material.test)), network.features(real))

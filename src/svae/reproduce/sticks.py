@@ -1,0 +1,33 @@
+"""Stick figures."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy import ndarray
+
+from svae.data import Skeleton
+
+TURN = np.deg2rad(35)  # of the one who looks, about the vertical axis
+
+
+def moving_parents(skeleton: Skeleton) -> list[int]:
+    """The parent of each joint that has channels, by its place among these; -1 where that never moves."""
+    still = dict(getattr(skeleton, "still", ()))
+    moving = [joint for joint in range(len(skeleton.joints)) if joint not in still]
+    parents = [skeleton.parents[joint] for joint in moving]
+    return [moving.index(parent) if parent in moving else -1 for parent in parents]
+
+
+def stick_figure(
+    axes: Axes, frame: ndarray, parents: Sequence[int], shift: float, color: str, lw: float = 1.0
+) -> None:
+    """Joints (joints times 3 numbers; the second is height) as bones, so far to the right.
+
+    A joint without a parent hangs on the origin: data with a fixed root leave out what never moves.
+    """
+    x, y, z = np.asarray(frame, float).reshape(-1, 3).T
+    across = np.cos(TURN) * x + np.sin(TURN) * z + shift
+    for joint, parent in enumerate(parents):
+        start = (across[parent], y[parent]) if parent >= 0 else (shift, 0.0)
+        axes.plot([start[0], across[joint]], [start[1], y[joint]], color=color, lw=lw, solid_capstyle="round")
