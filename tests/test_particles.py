@@ -10,7 +10,17 @@ from scipy.special import logsumexp
 
 from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
 from svae.pgm import SLDSGlobals
-from svae.pgm.particles import Evidence, absorb, draw_paths, markov_switching, reading
+from svae.pgm.particles import (
+    STRANGE,
+    Evidence,
+    Learned,
+    absorb,
+    draw_paths,
+    familiar_ways,
+    markov_switching,
+    reading,
+    simulate,
+)
 from switching_oracle import given_rules, highest
 
 STATES, SIZE = 2, 2
@@ -142,3 +152,42 @@ def test_padding_changes_nothing_before_it(parameters, evidence):
     assert np.all(np.asarray(paths.modes[:, 5:]) == 0)
     np.testing.assert_allclose(paths.latents[:, :5].mean(axis=0), alone.latents.mean(axis=0), atol=0.08)
     assert float(paths.log_evidence) == pytest.approx(float(alone.log_evidence), abs=0.08)
+
+
+def two_rules(inputs=None):
+    """One that grows and one that shrinks a single number, half of the time each."""
+    weights = jnp.asarray([[[1.3, 0.0]], [[0.8, 0.0]]])
+    noise = jnp.full((2, 1, 1), 0.01)
+    dynamics = LinearGaussian(weights, noise) if inputs is None else Learned(weights, noise, inputs)
+    first = GaussianParameters(jnp.zeros(1), jnp.eye(1))
+    return markov_switching(first, dynamics, jnp.full(2, 0.5), jnp.full((2, 2), 0.5))
+
+
+def sums(inputs):
+    """Of p p' with p = [z; 1]."""
+    both = np.column_stack([inputs, np.ones(len(inputs))])
+    return both.T @ both
+
+
+def test_rules_lose_by_the_distance_from_where_they_were_learned():
+    rng = np.random.default_rng(0)
+    seen = [rng.normal(size=(50, 1)), 3 + 0.5 * rng.normal(size=(80, 1))]
+    ways = familiar_ways(two_rules(jnp.asarray([sums(x) for x in seen])))
+    places = np.array([[0.5, 0.2], [3.0, 2.0], [4.5, 3.0], [9.0, 5.0]])[..., None]  # to which each rule leads
+    distance = np.stack([(places[:, k, 0] - x.mean()) ** 2 / x.var() for k, x in enumerate(seen)], axis=1)
+    expected = np.log(0.5) - np.maximum(distance - STRANGE, 0)
+    found = jax.vmap(ways, (None, 0))(jnp.asarray(0), jnp.asarray(places))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found[0, 0] > found[0, 1] + 5
+    assert found[3, 1] > found[3, 0] + 5
+
+
+def test_paths_stay_where_their_rules_were_learned():
+    inputs = jnp.asarray([sums(np.random.default_rng(i).normal(size=(200, 1))) for i in range(2)])
+    keys = jax.random.split(jax.random.key(0), 50)
+    run = lambda system: np.abs(jax.vmap(lambda key: simulate(key, system, 300)[0])(keys))
+    free, held = run(two_rules()), run(two_rules(inputs))
+    assert free.max() > 100  # the one that grows, too often in a row
+    # never further than one step beyond where both are strange
+    assert held.max() < 1.3 * 1.2 * np.sqrt(STRANGE) + 1
+    np.testing.assert_allclose(np.median(held[:, :5]), np.median(free[:, :5]), rtol=0.1)

@@ -24,15 +24,16 @@ from svae.expfam import (
     LinearGaussian,
     MatrixNormalInverseWishart,
     NormalInverseWishart,
+    ParameterPosterior,
     Product,
     Terms,
     add,
 )
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
-from svae.pgm.base import GraphicalModel, chain_potential, sample_dynamics, sample_markov, sample_normal
+from svae.pgm.base import PARAMETER_DRAWS, GraphicalModel, chain_potential
 from svae.pgm.factors import markov_energy, normal_log_density, transition_log_density
-from svae.pgm.particles import Evidence, Switching, draw_paths, log_probabilities
+from svae.pgm.particles import Evidence, Learned, Switching, draw_paths, learned, log_probabilities, simulate
 from svae.pgm.starts import emission_scores, transition_scores
 
 
@@ -123,16 +124,20 @@ class JumpingSLDS(GraphicalModel):
         natural = add(k, jax.grad(suggested)(k))
         return jax.tree.map(jnp.zeros_like, z), self.blocks(length)[1].expected_stats(natural)
 
+    def draw_parameters(
+        self, key: PRNGKeyArray, posterior: ParameterPosterior, count: int = PARAMETER_DRAWS
+    ) -> Any:
+        """Draws of dynamics and of jumps know where they were learned."""
+        drawn, natural = super().draw_parameters(key, posterior, count), posterior.natural
+        return drawn._replace(
+            dynamics=learned(drawn.dynamics, natural.dynamics), jump=learned(drawn.jump, natural.jump)
+        )
+
     def generate(
         self, key: PRNGKeyArray, parameters: JumpingSLDSGlobals, num_steps: int
     ) -> tuple[Array, Array]:
         """A path, and the states that ruled it."""
-        first_key, state_key, path_key = jax.random.split(key, 3)
-        states = sample_markov(state_key, parameters.start, parameters.transition, num_steps)
-        first = sample_normal(first_key, *(x[states[0]] for x in parameters.initial))
-        stayed = states[1:] == states[:-1]
-        rule = jnp.where(stayed, states[1:], states[1:] + self.num_states)
-        return sample_dynamics(path_key, first, *(x[rule] for x in _rules(parameters))), states
+        return simulate(key, self._switching(parameters), num_steps)
 
     def complete_given(
         self,
@@ -144,21 +149,25 @@ class JumpingSLDS(GraphicalModel):
     ) -> tuple[Array, Array]:
         """By particles, which remember their state; each may go on by staying in or jumping to a state."""
         z, k = potentials
+        allowed, system = jnp.maximum(k.node, FORBIDDEN), self._switching(parameters)
+        system = system._replace(start=system.start + allowed[0])
+        evidence = Evidence(GaussianTerms(z.first, z.second), jnp.tile(allowed[1:], 2))
+        paths = draw_paths(key, system, evidence, self.num_particles, count, length)
+        return paths.latents, paths.modes
+
+    def _switching(self, parameters: JumpingSLDSGlobals) -> Switching:
+        """The mode is the state; the rules are to stay in each state, then to jump to it."""
         states = jnp.arange(self.num_states, dtype=jnp.int32)
-        allowed, rows = jnp.maximum(k.node, FORBIDDEN), log_probabilities(parameters.transition)
-        same = jnp.eye(self.num_states, dtype=bool)
+        rows, same = log_probabilities(parameters.transition), jnp.eye(self.num_states, dtype=bool)
         rules = jnp.concatenate([jnp.where(same, rows, FORBIDDEN), jnp.where(same, FORBIDDEN, rows)], axis=1)
-        system = Switching(
+        return Switching(
             states,
-            log_probabilities(parameters.start) + allowed[0],
+            log_probabilities(parameters.start),
             parameters.initial,
             _rules(parameters),
             rules,
             jnp.broadcast_to(jnp.tile(states, 2)[None], rules.shape),
         )
-        evidence = Evidence(GaussianTerms(z.first, z.second), jnp.tile(allowed[1:], 2))
-        paths = draw_paths(key, system, evidence, self.num_particles, count, length)
-        return paths.latents, paths.modes
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """Step by step."""
@@ -187,6 +196,6 @@ def _scored(
     return jnp.sum(k.node[:1] * first) + jnp.sum(stayed * stay) + jnp.sum(jumped * jump)
 
 
-def _rules(parameters: JumpingSLDSGlobals) -> LinearGaussian:
+def _rules(parameters: JumpingSLDSGlobals) -> LinearGaussian | Learned:
     """Dynamics of staying in each state, then those of jumping to it."""
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), parameters.dynamics, parameters.jump)

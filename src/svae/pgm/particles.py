@@ -11,8 +11,13 @@ go on is a *rule* $k$ with dynamics of its own, a probability and a next mode (`
 
 $$ w(i, k) = p(k \mid s_i) \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z / 2}\, dz, \qquad
    m_{ik} = A_k m_i + b_k, \quad P_{ik} = A_k P_i A_k^\top + Q_k $$
+
+**New paths** (`simulate`) have no data to hold them. A rule that was only ever seen in one place says nothing
+about others, and one that expands runs away if it lasts too long. Draws from a posterior know the inputs they
+were learned from, and a rule that would lead far away from its own loses to others.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -23,8 +28,22 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from svae import linalg
 from svae.chains import FORBIDDEN, Length
 from svae.chains.padding import valid_steps
-from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
+from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian, MNIWTerms
 from svae.linalg import matmul, matvec, transpose
+
+
+class Learned(NamedTuple):
+    """Draws of dynamics, and what they were learned from: the sum of p p' over inputs p = [z; 1]."""
+
+    weights: Float[Array, "*k n m"]
+    covariance: Float[Array, "*k n n"]
+    inputs: Float[Array, "*k m m"]
+
+
+def learned(draws: LinearGaussian, natural: MNIWTerms) -> Learned:
+    """Draws from an MNIW, along a leading axis, together with its V."""
+    count = draws.weights.shape[0]
+    return Learned(*draws, jnp.broadcast_to(natural.input, (count, *natural.input.shape)))
 
 
 class Switching(NamedTuple):
@@ -33,7 +52,7 @@ class Switching(NamedTuple):
     begin: Int[Array, "f"]  # modes that the first step may have
     start: Float[Array, "f"]  # their log-probabilities
     initial: GaussianParameters  # z_1 in each of them
-    dynamics: LinearGaussian  # of each rule
+    dynamics: LinearGaussian | Learned  # of each rule
     log_probability: Float[Array, "s k"]  # of each rule, given the mode
     successor: Int[Array, "s k"]  # the mode to which a rule leads
 
@@ -45,7 +64,7 @@ def log_probabilities(rows: Float[Array, "*b k"]) -> Float[Array, "*b k"]:
 
 def markov_switching(
     initial: GaussianParameters,
-    dynamics: LinearGaussian,
+    dynamics: LinearGaussian | Learned,
     start: Float[Array, "k"],
     transition: Float[Array, "k k"],
 ) -> Switching:
@@ -60,6 +79,55 @@ def markov_switching(
         log_probabilities(rows),
         jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[None], rows.shape),
     )
+
+
+STRANGE = 8.0  # squared distance from where a rule was learned, a dimension, that begins to count against it
+
+
+def familiar_ways(
+    system: Switching,
+) -> Callable[[Int[Array, ""], Float[Array, "k n"]], Float[Array, "k"]]:
+    """Log-probabilities of the rules by which a path may go on, given its mode and where each would lead it.
+
+    With V the sum of p p' over the N inputs p = [z; 1] that a rule was learned from, N p' V^-1 p is one more
+    than the squared distance of z from their mean, in deviations.
+    """
+    if not isinstance(system.dynamics, Learned):
+        return lambda mode, ahead: system.log_probability[mode]
+    seen = system.dynamics.inputs
+    whitening, count = linalg.inverse_cholesky(seen), seen[..., -1, -1]
+
+    def ways(mode: Int[Array, ""], ahead: Float[Array, "k n"]) -> Float[Array, "k"]:
+        white = matvec(whitening, jnp.concatenate([ahead, jnp.ones_like(ahead[:, :1])], axis=1))
+        distance = count * jnp.sum(white**2, axis=-1) - 1
+        return system.log_probability[mode] - jnp.maximum(distance - STRANGE * ahead.shape[-1], 0)
+
+    return ways
+
+
+def simulate(
+    key: PRNGKeyArray, system: Switching, num_steps: int
+) -> tuple[Float[Array, "time n"], Int[Array, "time"]]:
+    """A path without any data, and its modes."""
+    mode_key, first_key, key = jax.random.split(key, 3)
+    chosen = jax.random.categorical(mode_key, system.start)
+    mean, covariance = (x[chosen] for x in system.initial)
+    first = mean + matvec(linalg.cholesky(covariance), jax.random.normal(first_key, mean.shape, mean.dtype))
+    weights, roots = system.dynamics.weights, linalg.cholesky(system.dynamics.covariance)
+    ways = familiar_ways(system)
+
+    def step(before, key):
+        z, mode = before
+        rule_key, noise_key = jax.random.split(key)
+        ahead = jnp.sum(weights[..., :-1] * z[None, None], axis=-1) + weights[..., -1]
+        rule = jax.random.categorical(rule_key, ways(mode, ahead))
+        z = ahead[rule] + matvec(roots[rule], jax.random.normal(noise_key, z.shape, z.dtype))
+        return (z, system.successor[mode, rule]), (z, system.successor[mode, rule])
+
+    begin = first, system.begin[chosen]
+    _, rest = lax.scan(step, begin, jax.random.split(key, num_steps - 1))
+    path, modes = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), begin, rest)
+    return path, modes
 
 
 class Evidence(NamedTuple):
@@ -141,7 +209,7 @@ def absorb(
 
 
 def _predict(
-    dynamics: LinearGaussian, mean: Float[Array, "p n"], covariance: Float[Array, "p n n"]
+    dynamics: LinearGaussian | Learned, mean: Float[Array, "p n"], covariance: Float[Array, "p n n"]
 ) -> tuple[Float[Array, "p k n"], Float[Array, "p k n n"]]:
     """Every particle continued by every rule."""
     matrix, offset = dynamics.weights[..., :-1], dynamics.weights[..., -1]

@@ -138,7 +138,7 @@ class SemiMarkovSLDS(SwitchingLinear):
         first_key, state_key, path_key = jax.random.split(key, 3)
         first = sample_normal(first_key, *parameters.initial)
         path = self._sample_states(state_key, parameters, num_steps - 1)
-        ruled = [x[path.state] for x in parameters.dynamics]
+        ruled = [x[path.state] for x in parameters.dynamics[:2]]
         return sample_dynamics(path_key, first, *ruled), path
 
     def _sample_states(

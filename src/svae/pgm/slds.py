@@ -9,7 +9,6 @@ $q(z)\, q(k)$, a Gaussian chain and a discrete one.
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -24,15 +23,9 @@ from svae.expfam import (
 )
 from svae.meanfield import Blocks
 from svae.pgm import priors
-from svae.pgm.base import (
-    chain_potential,
-    sample_dynamics,
-    sample_markov,
-    sample_normal,
-    shorten,
-)
+from svae.pgm.base import chain_potential, shorten
 from svae.pgm.factors import markov_energy
-from svae.pgm.particles import Evidence, draw_paths, markov_switching
+from svae.pgm.particles import Evidence, draw_paths, markov_switching, simulate
 from svae.pgm.switching import SwitchingLinear, with_first
 
 
@@ -91,11 +84,8 @@ class SLDS(SwitchingLinear):
 
     def generate(self, key: PRNGKeyArray, parameters: SLDSGlobals, num_steps: int) -> tuple[Array, Array]:
         """A path, and the states that ruled it."""
-        first_key, state_key, path_key = jax.random.split(key, 3)
-        first = sample_normal(first_key, *parameters.initial)
-        states = sample_markov(state_key, parameters.start, parameters.transition, num_steps - 1)
-        ruled = [x[states] for x in parameters.dynamics]
-        return sample_dynamics(path_key, first, *ruled), states
+        path, states = simulate(key, markov_switching(*parameters), num_steps)
+        return path, states[1:]
 
     def complete_given(
         self,

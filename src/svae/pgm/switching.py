@@ -6,17 +6,20 @@ State $k_t$ rules the step from $z_{t-1}$ to $z_t$, so T steps have T-1 states. 
 is left to the model: its second block, and its energy `states_energy`.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.chains import FORBIDDEN, Form, Length
-from svae.expfam import MNIWParameters, NIWParameters, Terms
+from svae.expfam import MNIWParameters, NIWParameters, ParameterPosterior, Terms
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
-from svae.pgm.base import GraphicalModel
+from svae.pgm.base import PARAMETER_DRAWS, GraphicalModel
 from svae.pgm.factors import normal_log_density, transition_log_density
+from svae.pgm.particles import learned
 from svae.pgm.starts import state_chain, transition_scores
 
 
@@ -50,6 +53,13 @@ class SwitchingLinear(GraphicalModel):
         """The same, to begin with: different random couplings for each state."""
         dynamics = priors.random_dynamics(key, (self.num_states,), self.latent_dim, self.innovation)
         return priors.niw(jnp.zeros(self.latent_dim), priors.GUESS), dynamics
+
+    def draw_parameters(
+        self, key: PRNGKeyArray, posterior: ParameterPosterior, count: int = PARAMETER_DRAWS
+    ) -> Any:
+        """Draws of dynamics know where they were learned."""
+        drawn = super().draw_parameters(key, posterior, count)
+        return drawn._replace(dynamics=learned(drawn.dynamics, posterior.natural.dynamics))
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
         """E log p(z_1) + sum_t E log p(z_t | z_{t-1}, k_t) + E log p(k)."""

@@ -150,8 +150,7 @@ def _all_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
 
 
-@eqx.filter_jit(**COMPILING)
-def run_steps(
+def take_steps(
     state: TrainState,
     data: Batch | Coming,
     key: PRNGKeyArray,
@@ -174,3 +173,6 @@ def run_steps(
 
     (arrays, _), metrics = lax.scan(one, (arrays, jnp.asarray(True)), None, length=count)
     return eqx.combine(arrays, rest), metrics
+
+
+run_steps = eqx.filter_jit(take_steps, **COMPILING)

@@ -18,7 +18,7 @@ from svae.expfam import Terms
 from svae.models import SVAE, Batch
 from svae.studies.natural.setting import METHODS, RATES, Case, Method, Setting, checkpoints
 from svae.training.pipeline import fit, training_batch
-from svae.training.step import begin, make_optimiser, run_steps
+from svae.training.step import begin, make_optimiser, take_steps
 
 DRAWS = 4  # of the latent paths, in an evaluation
 
@@ -72,7 +72,7 @@ def climb(model: SVAE, data: Batch, key: PRNGKeyArray, method: Method, steps: in
 
         def one(arrays: Any, _: None) -> tuple[Any, Terms]:
             state = eqx.combine(arrays, rest)
-            moved = run_steps(state, data, key, optimiser, min(batch_size, count), 1)[0]
+            moved = take_steps(state, data, key, optimiser, min(batch_size, count), 1)[0]
             return eqx.filter(moved, eqx.is_array), state.model.parameters
 
         return lax.scan(one, arrays, None, length=steps + 1)[1]
