@@ -34,9 +34,10 @@ def test_study(tmp_path, monkeypatch):
         assert own["truth"]["largest_residual"] < 1e-20
         assert own["truth"]["largest_difference_to_conjugate_gradients"] < 1e-6
         curves = own["relative_error_by_passes"]
+        # a series that is exact to rounding cannot be beaten
         series = curves[estimators.SERIES]["p90"][-1]
-        assert curves[estimators.CONJUGATE]["p90"][-1] < 0.1 * series
-        assert curves[estimators.SWEEPS]["p90"][-1] <= series
+        assert curves[estimators.CONJUGATE]["p90"][-1] < max(0.1 * series, 1e-10)
+        assert curves[estimators.SWEEPS]["p90"][-1] <= max(series, 1e-10)
 
     # after convergence every solve beats none
     trained = numbers["trained"]
