@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from helpers import users_rules
+from svae import words
 from svae.cli import app
 from svae.config import load_config
 from svae.contest import BUDGETS, Budget
@@ -34,7 +35,6 @@ from svae.reproduce import (
     sticks,
     table1,
     table2,
-    words,
 )
 from svae.reproduce.results import Results
 from svae.reproduce.run import module_of
@@ -405,7 +405,7 @@ def test_a_jump_is_measured_by_usual_steps():
 
 
 def test_bones_hang_on_joints_that_move():
-    skeleton = SimpleNamespace(joints=tuple("abcd"), parents=(-1, 0, 1, 2), still=((0, (0, 0, 0)),))
+    skeleton = Skeleton(tuple("abcd"), (-1, 0, 1, 2), still=((0, (0.0, 0.0, 0.0)),))
     assert sticks.moving_parents(skeleton) == [-1, 0, 1]
     assert sticks.moving_parents(Skeleton(("a", "b"), (-1, 0))) == [-1, 0]
 

@@ -215,7 +215,7 @@ def _impute_expected(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -
 
 
 @eqx.filter_jit
-def _parameters(model: Model, key: PRNGKeyArray) -> Any:
+def draw_parameters(model: Model, key: PRNGKeyArray) -> Any:
     """A program of its own: it takes as long to compile as all the rest, and serves every length."""
     return model.draw_parameters(key)
 
@@ -309,7 +309,7 @@ def impute(
     ask: Callable[..., Draws] = _impute_expected
     drawn: tuple[Any, ...] = ()
     if method == ANCESTRAL:
-        ask, drawn = _impute, (_parameters(fitted.model, parameter_key),)
+        ask, drawn = _impute, (draw_parameters(fitted.model, parameter_key),)
     for r, x in _each(fitted, recordings, ask, key, count, *drawn, allowed=allowed):
         missing = np.isnan(r.values)
         values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
@@ -333,7 +333,7 @@ def generate(
     nothing = np.full((length, len(fitted.channels)), np.nan)
     if states is None and anchors is None:
         key = jax.random.key(seed)
-        parameters = _parameters(fitted.model, key)
+        parameters = draw_parameters(fitted.model, key)
         drawn = _generate(fitted.model, jax.random.fold_in(key, 1), count, length, parameters)
         found = None if drawn.states is None else np.asarray(drawn.states)
         return Completion(fitted.standardizer.undo(np.asarray(drawn.values)), np.isnan(nothing), found)

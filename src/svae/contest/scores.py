@@ -45,10 +45,12 @@ def distance(real: Reference, made: Recordings) -> float | None:
     """The Frechet distance of made recordings, cut into windows like the real ones; None if they ran away."""
     if not all(np.isfinite(item.values).all() for item in made):
         return None
-    features = _features(real.network, made)
-    if not np.isfinite(features).all():
-        return None
-    return frechet_distance(real.moments, moments_from_features(features))
+    return distance_of_features(real.moments, _features(real.network, made))
+
+
+def distance_of_features(real: Moments, features: ndarray) -> float | None:
+    """The Frechet distance, if the network could make numbers of what it saw."""
+    return frechet_distance(real, moments_from_features(features)) if np.isfinite(features).all() else None
 
 
 def _features(network: FeatureNetwork, recordings: Recordings) -> ndarray:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from svae.contest.contest import Contest
+from svae.words import number, table
 
 COLUMNS = {  # by their names in a row, as the table heads them
     "bound": "bound",
@@ -39,14 +40,11 @@ def summarised(contest: Contest) -> list[dict[str, Any]]:
 
 def as_markdown(contest: Contest) -> str:
     """The table, and what its columns are."""
+    cell = lambda found: number(None) if found is None else number(found["mean"], found["deviation"])
     lines = [["model", *COLUMNS.values()]]
     for row in summarised(contest):
-        lines.append([row["model"], *(_cell(row[name]) for name in COLUMNS)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    sides = [str.ljust, *[str.rjust] * len(COLUMNS)]
-    pad = lambda cells: (side(x, width) for side, x, width in zip(sides, cells, widths, strict=True))
-    text = ["| " + " | ".join(pad(x)) + " |" for x in [lines[0], rule, *lines[1:]]]
+        lines.append([row["model"], *(cell(row[name]) for name in COLUMNS)])
+    text = [table(lines)]
     if contest.network is not None:
         real = f"{contest.floor:.3g}"
         text += ["", f"Frechet distances by feature network {contest.network}; between real halves: {real}."]
@@ -67,11 +65,3 @@ def as_json(contest: Contest) -> dict[str, Any]:
 
 def _deviation(values: list[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
-def _cell(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return "-"
-    text = lambda x: f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
-    spread = found["deviation"]
-    return text(found["mean"]) + ("" if spread is None else f" ± {text(spread)}")

@@ -30,6 +30,7 @@ from svae.chains import FORBIDDEN, Length
 from svae.chains.padding import valid_steps
 from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian, MNIWTerms
 from svae.linalg import matmul, matvec, transpose
+from svae.pgm.base import sample_normal
 
 
 class Learned(NamedTuple):
@@ -112,7 +113,7 @@ def simulate(
     mode_key, first_key, key = jax.random.split(key, 3)
     chosen = jax.random.categorical(mode_key, system.start)
     mean, covariance = (x[chosen] for x in system.initial)
-    first = mean + matvec(linalg.cholesky(covariance), jax.random.normal(first_key, mean.shape, mean.dtype))
+    first = sample_normal(first_key, mean, covariance)
     weights, roots = system.dynamics.weights, linalg.cholesky(system.dynamics.covariance)
     ways = familiar_ways(system)
 

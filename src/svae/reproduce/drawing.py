@@ -35,7 +35,9 @@ def completed(
 ) -> tuple[ndarray, ndarray | None]:
     """Draws of what is hidden, with all that was seen, (draws, windows, time, channels); and their states."""
     # All draws of a window share one draw of the parameters, and so one filter, which is most of the work
-    parameters = jax.tree.map(lambda x: x[:1], _parameters(fitted.model, jax.random.key(seed)))
+    parameters = jax.tree.map(
+        lambda x: x[:1], application.draw_parameters(fitted.model, jax.random.key(seed))
+    )
     gappy = windows.hide(lambda length: hidden)
     values, found = [], []
     for drawn in _in_turn(fitted, gappy, together, seed, _impute, count, parameters):
@@ -77,11 +79,6 @@ def _bound(model: Model, batch: Batch, key: PRNGKeyArray, num_sequences: int) ->
 @eqx.filter_jit
 def _segment(model: Model, batch: Batch, key: PRNGKeyArray) -> jax.Array:
     return model.segment(batch).states
-
-
-@eqx.filter_jit
-def _parameters(model: Model, key: PRNGKeyArray) -> Any:
-    return model.draw_parameters(key)
 
 
 @eqx.filter_jit

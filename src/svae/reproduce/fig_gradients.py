@@ -10,11 +10,11 @@ from svae.reproduce.fitted import models_of
 from svae.reproduce.material import material
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import table
 from svae.studies.gradients import encoded, picture, summary, synthetic
 from svae.studies.gradients.experiments import study
 from svae.studies.gradients.problems import Case, System
 from svae.training.build import GraphPrior, untrained_model
+from svae.words import table
 
 KEY = ("system",)
 TITLES = {"new": "Newly initialised model", "trained": "Trained model"}

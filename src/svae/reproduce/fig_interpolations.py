@@ -17,7 +17,7 @@ from svae.reproduce.packing import packed, unpacked
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
 from svae.reproduce.sticks import moving_parents, stick_figure
-from svae.reproduce.words import table
+from svae.words import table
 
 KEY = ("model",)
 TRUTH = "the truth"

@@ -6,10 +6,10 @@ from svae.data import load
 from svae.reproduce.material import material
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import table
 from svae.studies.natural import picture, summary
 from svae.studies.natural.climbing import curves_of
 from svae.studies.natural.setting import CASES, Case, Setting
+from svae.words import table
 
 KEY = ("case",)
 SETTINGS = {

@@ -13,8 +13,8 @@ from svae.reproduce.fitted import models_of
 from svae.reproduce.material import material
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import table
 from svae.states import runs
+from svae.words import table
 
 KEY = "model", "clip"
 CLIPS = 12

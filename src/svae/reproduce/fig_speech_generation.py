@@ -13,8 +13,8 @@ from svae.reproduce.material import material
 from svae.reproduce.packing import packed, unpacked
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import table
 from svae.states import num_used, runs
+from svae.words import table
 
 KEY = ("model",)
 REAL = "real speech"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from svae.contest import feature_network
+from svae.contest.scores import distance_of_features
 from svae.data import Recordings
 from svae.evaluation import Moments, Spread, frechet_distance, frechet_floor, moments_from_features
 from svae.features import FeatureNetwork
@@ -71,10 +72,7 @@ class Judge:
         """The Frechet distance of made windows (windows, time, channels); None if they ran away."""
         if not np.isfinite(made).all():
             return None
-        features = self.network.features(made)
-        if not np.isfinite(features).all():
-            return None
-        return frechet_distance(self.moments, moments_from_features(features))
+        return distance_of_features(self.moments, self.network.features(made))
 
     def about(self) -> dict[str, Any]:
         """What is to be known about distances: by whom, and what real windows have."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from svae.reproduce.registry import ENTRIES
 from svae.reproduce.results import Results, markdown
-from svae.reproduce.run import from_results, module_of, shown
+from svae.reproduce.run import module_of, shown
 
 OPENING = """# Results
 
@@ -23,10 +23,11 @@ def write_page(folder: Path, page: Path) -> list[str]:
     page.parent.mkdir(parents=True, exist_ok=True)
     parts = [OPENING]
     for name in found:
-        _, picture = from_results(name, folder / name)
-        place = os.path.relpath(picture, page.parent)
-        parts.append(markdown(shown(name, Results(folder / name, module_of(name).KEY)), place, "##"))
-        command = Results(folder / name, ()).about().get("command")
+        results = Results(folder / name, module_of(name).KEY)
+        own = shown(name, results)
+        _, picture = results.show(own)
+        parts.append(markdown(own, os.path.relpath(picture, page.parent), "##"))
+        command = results.about().get("command")
         parts.append(f"`{command}`\n" if command else "")
     page.write_text("\n".join(filter(None, parts)), encoding="utf-8")
     return found

@@ -13,8 +13,7 @@ TURN = np.deg2rad(35)  # of the one who looks, about the vertical axis
 
 def moving_parents(skeleton: Skeleton) -> list[int]:
     """The parent of each joint that has channels, by its place among these; -1 where that never moves."""
-    still = dict(getattr(skeleton, "still", ()))
-    moving = [joint for joint in range(len(skeleton.joints)) if joint not in still]
+    moving = skeleton.moving
     parents = [skeleton.parents[joint] for joint in moving]
     return [moving.index(parent) if parent in moving else -1 for parent in parents]
 

@@ -9,7 +9,7 @@ from svae.bench.published import AUTHORS_H200, PAPER
 from svae.plots import INK, PALETTE, plain_axes
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import number, table
+from svae.words import number, table
 
 KEY = "method", "batch"
 SIZES = {

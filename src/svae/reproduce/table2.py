@@ -14,7 +14,7 @@ from svae.reproduce.material import judge_for, material
 from svae.reproduce.published import COLUMNS, TABLE2
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import number, table
+from svae.words import number, table
 
 HEADS = {
     "bound": "bound",

@@ -13,8 +13,8 @@ from svae.reproduce.efforts import EFFORTS, TASKS, config_for
 from svae.reproduce.published import ARCHITECTURES
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.words import table
 from svae.training.build import GraphPrior, untrained_model
+from svae.words import table
 
 KEY = ("model",)
 CHANNELS = 84
