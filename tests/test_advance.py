@@ -20,7 +20,9 @@ from svae.expfam import (
     NIWParameters,
     NormalInverseWishart,
     add,
+    inner,
     natural_descent,
+    parameter_posterior,
 )
 
 
@@ -116,3 +118,47 @@ def test_descent_with_rate_one_ends_at_the_optimum_of_a_conjugate_model():
         return family.natural_from_unconstrained(add(params, updates)), target
 
     tree_close(*descend(standard, target), 1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.03, 0.01])
+def test_a_state_that_knows_one_pose_stays_sound_in_single_precision(spread):
+    """Inputs [z; 1] that hardly move make V all but singular: of its small directions float32 keeps nothing.
+
+    Long training must neither end in NaN nor lose what the state does know, its noise.
+    """
+    n, frames, weight = 16, 40, 100.0
+    rng = np.random.default_rng(0)
+    z = 5 * rng.normal(size=n) + spread * np.cumsum(rng.normal(size=(frames, n)), axis=0)
+    y, u = z[1:], np.hstack([z[:-1], np.ones((frames - 1, 1))])
+    prior = 0.06 * np.eye(n), 0.9 * np.eye(n, n + 1), 1e-3 * np.eye(n + 1)
+    inputs = prior[2] + weight * u.T @ u
+    cross = prior[1] @ prior[2] + weight * y.T @ u
+    output = prior[0] + prior[1] @ prior[2] @ prior[1].T + weight * y.T @ y
+    mean = np.linalg.solve(inputs, cross.T).T
+    scale, dof = output - mean @ inputs @ mean.T, n + 2 + weight * (frames - 1)
+    assert np.linalg.cond(inputs) > 1e8
+    single = lambda tree: jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+    target = single(MNIWTerms(output, cross, inputs, np.asarray(dof + 2 * n + 2)))
+    family = MatrixNormalInverseWishart()
+    params = family.unconstrained_from_standard(
+        single(MNIWParameters(1.5 * (scale + scale.T) / 2, mean, 1.5 * inputs, np.asarray(dof)))
+    )
+    optimiser = natural_descent(family, 0.05)
+
+    def loss(params):  # KL divergence from the target, but for a constant
+        q = parameter_posterior(family, params)
+        return inner(add(q.natural, target, -1.0), q.stats) - q.log_partition
+
+    @jax.jit
+    def descend(params):
+        def step(carry, _):
+            params, state = carry
+            updates, state = optimiser.update(jax.grad(loss)(params), state, params)
+            return (jax.tree.map(jnp.add, params, updates), state), None
+
+        return jax.lax.scan(step, (params, optimiser.init(params)), None, length=200)[0][0]
+
+    found = family.standard_from_unconstrained(descend(params))
+    assert all(np.isfinite(x).all() for x in found)
+    known = np.linalg.eigvalsh(scale) / dof
+    np.testing.assert_allclose(np.linalg.eigvalsh(np.float64(found.scale)) / float(found.dof), known, rtol=0.1)

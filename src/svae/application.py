@@ -207,11 +207,15 @@ def _impute(model: Model, batch: Batch, key: PRNGKeyArray, count: int, parameter
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count, parameters))
 
 
+def impute_expected(model: SVAE, key: PRNGKeyArray, batch: Batch, count: int) -> Draws:
+    """Draws by mean field with the expected potentials of all parameters, as in the paper."""
+    complete = lambda *question: bridge(model.pgm, model.posterior(), *question, solver=model.solver)
+    return model.impute(key, batch, count, complete=complete)
+
+
 @eqx.filter_jit
 def _impute_expected(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
-    complete = lambda *question: bridge(model.pgm, model.posterior(), *question, solver=model.solver)
-    drawn = model.impute(key, batch, count, complete=complete)
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), drawn)
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), impute_expected(model, key, batch, count))
 
 
 @eqx.filter_jit

@@ -116,6 +116,7 @@ def feature_network(
     kind: str = "residual",
     *,
     window: int,
+    stride: int | None = None,
     epochs: int,
     options: dict[str, Any],
     logarithm: bool = False,
@@ -125,8 +126,8 @@ def feature_network(
     if not (place / CARD).exists():
         say("feature network: training")
         recipe = Recipe(epochs=epochs)
-        known: dict[str, Any] = {"options": options, "window": window, "logarithm": logarithm}
-        train_features(recordings, place, kind, recipe=recipe, say=say, **known)
+        cut: dict[str, Any] = {"window": window, "stride": stride, "logarithm": logarithm}
+        train_features(recordings, place, kind, options=options, recipe=recipe, say=say, **cut)
     return load_features(place)
 
 

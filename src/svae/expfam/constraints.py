@@ -4,12 +4,16 @@ r"""Maps between unconstrained reals and constrained parameters, each with its i
 |---|---|
 | $x > m$ | `softplus` $+ m$ |
 | probabilities | `softmax` with a last logit of 0 (in `categorical`) |
-| positive definite | $S = \mathrm{diag}(\sigma)\, L L^\top \mathrm{diag}(\sigma)$: scales, correlations |
+| positive definite | $S = \mathrm{diag}(\sigma)\, (L L^\top (1 - \epsilon) + \epsilon I)\, \mathrm{diag}(\sigma)$ |
 
 A positive definite matrix of size n travels as a vector of n(n+1)/2 reals: first the n that `softplus`
 turns into scales $\sigma$, then the strictly lower entries of a unit lower triangular matrix whose rows,
-brought to length one, are the Cholesky factor L of the correlation matrix.
+brought to length one, are the Cholesky factor L of the correlation matrix. That has no eigenvalue below a
+few units of rounding, $\epsilon$: of less, the products here and in all that follows would leave nothing, or
+a matrix that is not positive definite.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,21 +40,33 @@ def spd_from_unconstrained(packed: Float[Array, "*batch p"], minimum: float) -> 
     scale = jax.nn.softplus(packed[..., :size])
     empty = jnp.zeros((*packed.shape[:-1], size, size), packed.dtype)
     rows = empty.at[(..., *np.tril_indices(size, -1))].set(packed[..., size:]) + linalg.identity_like(empty)
-    length = jnp.sqrt(jnp.sum(rows**2, axis=-1, keepdims=True))
-    factor = scale[..., :, None] * rows / length
-    product = linalg.matmul(factor, linalg.transpose(factor))
-    return linalg.symmetrize(product) + minimum * linalg.identity_like(empty)
+    factor = rows / jnp.sqrt(jnp.sum(rows**2, axis=-1, keepdims=True))
+    least, eye = least_correlation(packed.dtype), linalg.identity_like(empty)
+    correlation = (1 - least) * linalg.matmul(factor, linalg.transpose(factor)) + least * eye
+    return linalg.symmetrize(linalg.outer(scale, scale) * correlation) + minimum * eye
 
 
 def unconstrained_from_spd(matrix: Float[Array, "*batch n n"], minimum: float) -> Float[Array, "*batch p"]:
-    """The inverse of `spd_from_unconstrained`; NaN where the matrix is out of its range."""
-    size = matrix.shape[-1]
-    matrix = linalg.symmetrize(matrix) - minimum * linalg.identity_like(matrix)
+    """The inverse of `spd_from_unconstrained`; NaN where the matrix is out of its range.
+
+    A matrix that is outside by rounding alone gives one just inside.
+    """
+    size, eye, least = matrix.shape[-1], linalg.identity_like(matrix), least_correlation(matrix.dtype)
+    matrix = linalg.symmetrize(matrix) - minimum * eye
     scale = jnp.sqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
-    factor = linalg.cholesky(matrix / linalg.outer(scale, scale))
+    correlation = matrix / linalg.outer(scale, scale)
+    exact = linalg.cholesky((correlation - least * eye) / (1 - least))
+    pivots = jnp.diagonal(exact, axis1=-2, axis2=-1) ** 2
+    inside = jnp.all(pivots > least, axis=-1)[..., None, None]  # smaller ones are rounding, as NaN is here
+    factor = jnp.where(inside, exact, linalg.cholesky(correlation + least * eye))
     rows = factor / jnp.diagonal(factor, axis1=-2, axis2=-1)[..., :, None]
     lower = rows[(..., *np.tril_indices(size, -1))]
     return jnp.concatenate([unconstrained_from_above(scale, 0.0), lower], axis=-1)
+
+
+def least_correlation(dtype: Any) -> float:
+    """The least eigenvalue of a correlation matrix: a few units of rounding."""
+    return 64 * float(jnp.finfo(dtype).eps)
 
 
 def spd_size(packed_size: int) -> int:

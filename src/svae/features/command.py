@@ -21,6 +21,7 @@ def train_features(
     *,
     options: dict[str, Any] | None = None,
     window: int | None = None,
+    stride: int | None = None,
     recipe: Recipe = RECIPE,
     search: int = 0,
     logarithm: bool | None = None,
@@ -29,7 +30,7 @@ def train_features(
     """Train a network to tell the recordings' labels apart, and write it to the folder `out`.
 
     A window's class is the label of most of its frames; windows are as long as a label lasts, at most as
-    long as the paper's, unless `window` says how many frames. `options` are those of the network's class;
+    long as the paper's, unless `window` says how many frames; they overlap if `stride` is less. `options` are those of the network's class;
     `search` finds them for residual networks, in as many trials. `logarithm` is for spectrograms, which is
     what efficientnet takes its inputs for by default.
     A network that is already in `out` stays: results may refer to it.
@@ -42,7 +43,7 @@ def train_features(
         raise ValueError(f"{out} holds a feature network; choose another folder, or remove it first")
     size = min(LONGEST[kind], typical_run(recordings)) if window is None else window
     logarithm = kind == "efficientnet" if logarithm is None else logarithm
-    windows = labelled_windows(recordings, size)
+    windows = labelled_windows(recordings, size, stride)
     counts = np.bincount(windows.labels)
     largest = f"{windows.classes[np.argmax(counts)]} has {np.max(counts) / len(windows):.1%}"
     say(f"{len(windows)} windows of up to {size} frames, {len(windows.classes)} classes, of which {largest}")

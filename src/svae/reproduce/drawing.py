@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from svae import application
 from svae.data import Recordings
-from svae.models import Batch, Draws, Model
+from svae.models import SVAE, Batch, Draws, Model
 from svae.training.artifact import Fitted
 
 
@@ -33,14 +33,13 @@ def states(fitted: Fitted, windows: Recordings, together: int) -> ndarray:
 def completed(
     fitted: Fitted, windows: Recordings, hidden: slice, count: int, together: int, seed: int
 ) -> tuple[ndarray, ndarray | None]:
-    """Draws of what is hidden, with all that was seen, (draws, windows, time, channels); and their states."""
-    # All draws of a window share one draw of the parameters, and so one filter, which is most of the work
-    parameters = jax.tree.map(
-        lambda x: x[:1], application.draw_parameters(fitted.model, jax.random.key(seed))
-    )
+    """Draws of what is hidden, with all that was seen, (draws, windows, time, channels); and their states.
+
+    Each by its model's own procedure in the paper.
+    """
     gappy = windows.hide(lambda length: hidden)
     values, found = [], []
-    for drawn in _in_turn(fitted, gappy, together, seed, _impute, count, parameters):
+    for drawn in _in_turn(fitted, gappy, together, seed, _impute, count):
         values.append(fitted.standardizer.undo(np.asarray(drawn.values)))
         found.append(None if drawn.states is None else np.asarray(drawn.states))
     together_again = lambda parts: np.concatenate(parts, axis=1)[:, : len(windows)]
@@ -82,5 +81,7 @@ def _segment(model: Model, batch: Batch, key: PRNGKeyArray) -> jax.Array:
 
 
 @eqx.filter_jit
-def _impute(model: Model, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
-    return model.impute(key, batch, count, parameters)
+def _impute(model: Model, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
+    if isinstance(model, SVAE) and model.recognition is None:
+        return application.impute_expected(model, key, batch, count)
+    return model.impute(key, batch, count)

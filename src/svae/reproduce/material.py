@@ -32,12 +32,19 @@ class Material:
     caption: str
     training: Recordings  # windows
     test: Recordings  # windows
+    known: Recordings  # that training windows are from
     clips: Recordings  # that test windows are from
 
     @property
     def window(self) -> int:
         """Frames of all windows."""
         return min(self.task.window, self.effort.window)
+
+    @property
+    def label_stride(self) -> int:
+        """Between windows that the feature network is trained on: about as many as the models have."""
+        stride = sum(self.known.lengths) // len(self.training)
+        return min(max(1, stride), self.window)
 
 
 def material(kind: str, request: Request) -> Material:
@@ -52,7 +59,7 @@ def material(kind: str, request: Request) -> Material:
     known, clips = with_noise(found.training, task.noise, 0), with_noise(found.test, task.noise, 1)
     training = cut(known, size, strides[0], effort.training)
     test = cut(clips, size, strides[1], effort.test)
-    return Material(task, effort, data, found.caption, training, test, clips)
+    return Material(task, effort, data, found.caption, training, test, known, clips)
 
 
 @dataclass(frozen=True)
@@ -92,10 +99,9 @@ class Judge:
 
 def judge_for(material: Material, request: Request, folder: Path) -> Judge:
     """By the network in the folder; if there is none yet, one is trained, on these data or on others."""
-    labelled, kind = material.training, SMALL
+    labelled, kind, stride = material.known, SMALL, material.label_stride
     if request.features_data is not None:
-        known, size = recordings(request.features_data, "train"), material.window
-        labelled = cut(known, size, size, material.effort.training)
+        labelled, stride = recordings(request.features_data, "train"), None
         kind = LARGE if len(material.test) > LARGE_FEATURES else SMALL
     if any(item.labels is None for item in labelled):
         raise ValueError(
@@ -107,6 +113,7 @@ def judge_for(material: Material, request: Request, folder: Path) -> Judge:
         labelled,
         kind,
         window=material.window,
+        stride=stride,
         epochs=material.effort.epochs,
         options={"width": material.effort.width} if kind == SMALL else {},
         logarithm=material.task.original == "WSJ0",

@@ -39,7 +39,9 @@ from svae.pgm import (
 from svae.training.baselines import untrained_baseline
 
 LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
-LEAST_MOVE = 0.03  # and for each change at least: fewer would forbid what was never seen
+# And for each change at least. With fewer, changes that were never seen would be all but forbidden, and lie
+# out of the range in which messages of states are probabilities (`svae.chains.discrete`).
+LEAST_MOVE = 0.05
 STAY = 50.0  # pseudo-counts for staying, where no duration is asked for
 ADJOINTS = {
     "richardson": Richardson(),

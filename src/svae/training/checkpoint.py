@@ -41,7 +41,9 @@ class Checkpoints:
         step = manager.latest_step()
         if step is None:
             return None
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays_from_tree(like))
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])  # it may come from another device
+        shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
+        shapes = jax.tree.map(shape, arrays_from_tree(like))
         return tree_from_arrays(like, manager.restore(step, args=self._restore(shapes)))
 
     def close(self) -> None:
