@@ -43,6 +43,8 @@ PAPER = (  # sizes, batch and rates of the paper, for all models
     *("batch_size=128", "joint.network_rate=1e-3", "joint.noise_rate=1e-2", "dynamics.sequences=100"),
 )
 OWN = {  # what single models have of their own
+    # States that are seen in few windows take from all what they do not know themselves
+    "svae-slds": ("dynamics.shared=30",),
     "transformer-dvae": ("joint.network_rate=1e-4",),
     # All forms of inference give the same numbers, and the preset's would take hours on a GPU
     "svae-slds-bias": ("model.form=null",),
