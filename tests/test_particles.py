@@ -11,15 +11,16 @@ from scipy.special import logsumexp
 from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian
 from svae.pgm import SLDSGlobals
 from svae.pgm.particles import (
-    STRANGE,
     Evidence,
     Learned,
     absorb,
     draw_paths,
+    familiar_start,
     familiar_ways,
     markov_switching,
     reading,
     simulate,
+    strange,
 )
 from switching_oracle import given_rules, highest
 
@@ -175,7 +176,7 @@ def test_rules_lose_by_the_distance_from_where_they_were_learned():
     ways = familiar_ways(two_rules(jnp.asarray([sums(x) for x in seen])))
     places = np.array([[0.5, 0.2], [3.0, 2.0], [4.5, 3.0], [9.0, 5.0]])[..., None]  # to which each rule leads
     distance = np.stack([(places[:, k, 0] - x.mean()) ** 2 / x.var() for k, x in enumerate(seen)], axis=1)
-    expected = np.log(0.5) - np.maximum(distance - STRANGE, 0)
+    expected = np.log(0.5) - np.maximum(distance - strange(1), 0)
     found = jax.vmap(ways, (None, 0))(jnp.asarray(0), jnp.asarray(places))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert found[0, 0] > found[0, 1] + 5
@@ -189,5 +190,19 @@ def test_paths_stay_where_their_rules_were_learned():
     free, held = run(two_rules()), run(two_rules(inputs))
     assert free.max() > 100  # the one that grows, too often in a row
     # never further than one step beyond where both are strange
-    assert held.max() < 1.3 * 1.2 * np.sqrt(STRANGE) + 1
-    np.testing.assert_allclose(np.median(held[:, :5]), np.median(free[:, :5]), rtol=0.1)
+    assert held.max() < 1.3 * 1.2 * np.sqrt(strange(1)) + 1
+
+
+def test_paths_begin_where_paths_begin_and_where_their_rule_was_learned():
+    """The product of two normals: known by their precisions, and found in draws."""
+    rng = np.random.default_rng(1)
+    seen = [2 + 0.5 * rng.normal(size=(300, 1)), -3 + 0.2 * rng.normal(size=(300, 1))]
+    system = two_rules(jnp.asarray([sums(x) for x in seen]))
+    for rule, x in enumerate(seen):
+        mean, covariance = familiar_start(system, jnp.asarray(0), jnp.asarray(rule))
+        precision = 1 + 1 / x.var()  # paths begin around zero, with unit variance
+        np.testing.assert_allclose(covariance[0, 0], 1 / precision, rtol=1e-6)
+        np.testing.assert_allclose(mean[0], x.mean() / x.var() / precision, rtol=1e-6)
+    first = jax.vmap(lambda key: simulate(key, system, 1)[0][0, 0])(jax.random.split(jax.random.key(0), 2000))
+    assert 0.45 < np.mean(np.asarray(first) > 0) < 0.55  # the rules are equally probable
+    assert np.min(np.abs(first)) > 0.1

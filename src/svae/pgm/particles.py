@@ -14,7 +14,8 @@ $$ w(i, k) = p(k \mid s_i) \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z 
 
 **New paths** (`simulate`) have no data to hold them. A rule that was only ever seen in one place says nothing
 about others, and one that expands runs away if it lasts too long. Draws from a posterior know the inputs they
-were learned from, and a rule that would lead far away from its own loses to others.
+were learned from: a path begins where its first rule was learned, and a rule that would lead far away from its
+own inputs loses to others.
 """
 
 from collections.abc import Callable
@@ -82,7 +83,12 @@ def markov_switching(
     )
 
 
-STRANGE = 8.0  # squared distance from where a rule was learned, a dimension, that begins to count against it
+STRANGE = 4.0  # deviations by which a squared distance exceeds its mean when it begins to count
+
+
+def strange(size: int) -> float:
+    """The squared distance of so many numbers, in their deviations, that begins to count against a rule."""
+    return size + STRANGE * (2 * size) ** 0.5
 
 
 def familiar_ways(
@@ -101,33 +107,46 @@ def familiar_ways(
     def ways(mode: Int[Array, ""], ahead: Float[Array, "k n"]) -> Float[Array, "k"]:
         white = matvec(whitening, jnp.concatenate([ahead, jnp.ones_like(ahead[:, :1])], axis=1))
         distance = count * jnp.sum(white**2, axis=-1) - 1
-        return system.log_probability[mode] - jnp.maximum(distance - STRANGE * ahead.shape[-1], 0)
+        return system.log_probability[mode] - jnp.maximum(distance - strange(ahead.shape[-1]), 0)
 
     return ways
+
+
+def familiar_start(system: Switching, chosen: Int[Array, ""], rule: Int[Array, ""]) -> GaussianParameters:
+    """z_1 of a path in the chosen way to begin: where such paths begin and, if known, where the rule of the
+    first step was learned. Both are normal; together they are their product."""
+    mean, covariance = (x[chosen] for x in system.initial)
+    if not isinstance(system.dynamics, Learned):
+        return GaussianParameters(mean, covariance)
+    seen = system.dynamics.inputs[rule]
+    learned = seen[-1, -1] * linalg.inverse(seen)  # N V^-1, as in `familiar_ways`
+    beginning = linalg.inverse(covariance)
+    both = linalg.inverse(beginning + learned[:-1, :-1])
+    return GaussianParameters(matvec(both, matvec(beginning, mean) - learned[:-1, -1]), both)
 
 
 def simulate(
     key: PRNGKeyArray, system: Switching, num_steps: int
 ) -> tuple[Float[Array, "time n"], Int[Array, "time"]]:
     """A path without any data, and its modes."""
-    mode_key, first_key, key = jax.random.split(key, 3)
+    mode_key, rule_key, first_key, key = jax.random.split(key, 4)
     chosen = jax.random.categorical(mode_key, system.start)
-    mean, covariance = (x[chosen] for x in system.initial)
-    first = sample_normal(first_key, mean, covariance)
+    mode = system.begin[chosen]
+    rule = jax.random.categorical(rule_key, system.log_probability[mode])
+    z = sample_normal(first_key, *familiar_start(system, chosen, rule))
     weights, roots = system.dynamics.weights, linalg.cholesky(system.dynamics.covariance)
+    every = lambda z: jnp.sum(weights[..., :-1] * z[None, None], axis=-1) + weights[..., -1]
     ways = familiar_ways(system)
 
     def step(before, key):
-        z, mode = before
-        rule_key, noise_key = jax.random.split(key)
-        ahead = jnp.sum(weights[..., :-1] * z[None, None], axis=-1) + weights[..., -1]
-        rule = jax.random.categorical(rule_key, ways(mode, ahead))
-        z = ahead[rule] + matvec(roots[rule], jax.random.normal(noise_key, z.shape, z.dtype))
-        return (z, system.successor[mode, rule]), (z, system.successor[mode, rule])
+        z, mode, rule = before
+        noise_key, rule_key = jax.random.split(key)
+        z = every(z)[rule] + matvec(roots[rule], jax.random.normal(noise_key, z.shape, z.dtype))
+        mode = system.successor[mode, rule]
+        return (z, mode, jax.random.categorical(rule_key, ways(mode, every(z)))), (z, mode)
 
-    begin = first, system.begin[chosen]
-    _, rest = lax.scan(step, begin, jax.random.split(key, num_steps - 1))
-    path, modes = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), begin, rest)
+    _, rest = lax.scan(step, (z, mode, rule), jax.random.split(key, num_steps - 1))
+    path, modes = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), (z, mode), rest)
     return path, modes
 
 
