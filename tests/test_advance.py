@@ -161,4 +161,6 @@ def test_a_state_that_knows_one_pose_stays_sound_in_single_precision(spread):
     found = family.standard_from_unconstrained(descend(params))
     assert all(np.isfinite(x).all() for x in found)
     known = np.linalg.eigvalsh(scale) / dof
-    np.testing.assert_allclose(np.linalg.eigvalsh(np.float64(found.scale)) / float(found.dof), known, rtol=0.1)
+    np.testing.assert_allclose(
+        np.linalg.eigvalsh(np.float64(found.scale)) / float(found.dof), known, rtol=0.1
+    )

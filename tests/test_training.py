@@ -44,6 +44,7 @@ from svae.training.stages import (
     with_principal_components,
     with_sure_potentials,
 )
+from svae.training.start import find_start
 from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, make_optimiser, run_steps
 from svae.training.trees import arrays_from_tree
 
@@ -337,6 +338,18 @@ def test_a_shared_prior_is_saved_with_the_model(tmp_path):
     loaded = load_fitted(save_fitted(shared, tmp_path))
     assert shared.model.pgm.dynamics is not None
     assert loaded.model.pgm == shared.model.pgm
+
+
+def test_a_duration_asks_for_as_much_of_all_sequences_as_of_those_that_were_encoded():
+    """The pseudo-counts that keep states among some sequences would be lost in the counts of all."""
+    config = override(Config(), [*TINY, "model.typical_duration=20"])
+    model, data = untrained(config, 3, GraphPrior()), small_data()
+    few, many = (find_start(config, model, data, count, 10.0, jax.random.key(0)) for count in (4, 40))
+    assert many.prior.stay == pytest.approx(10 * few.prior.stay)
+    rows = [np.diagonal(x.parameters.transition.concentration) for x in (few, many)]
+    np.testing.assert_allclose(rows[1], 10 * rows[0], rtol=1e-5)
+    free = find_start(override(Config(), TINY), model, data, 40, 10.0, jax.random.key(0))
+    assert free.prior.stay == GraphPrior().stay
 
 
 def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path):

@@ -4,7 +4,7 @@ r"""Maps between unconstrained reals and constrained parameters, each with its i
 |---|---|
 | $x > m$ | `softplus` $+ m$ |
 | probabilities | `softmax` with a last logit of 0 (in `categorical`) |
-| positive definite | $S = \mathrm{diag}(\sigma)\, (L L^\top (1 - \epsilon) + \epsilon I)\, \mathrm{diag}(\sigma)$ |
+| positive definite | $S = D\, ((1 - \epsilon) L L^\top + \epsilon I)\, D$, with $D = \mathrm{diag}(\sigma)$ |
 
 A positive definite matrix of size n travels as a vector of n(n+1)/2 reals: first the n that `softplus`
 turns into scales $\sigma$, then the strictly lower entries of a unit lower triangular matrix whose rows,

@@ -30,9 +30,9 @@ def train_features(
     """Train a network to tell the recordings' labels apart, and write it to the folder `out`.
 
     A window's class is the label of most of its frames; windows are as long as a label lasts, at most as
-    long as the paper's, unless `window` says how many frames; they overlap if `stride` is less. `options` are those of the network's class;
-    `search` finds them for residual networks, in as many trials. `logarithm` is for spectrograms, which is
-    what efficientnet takes its inputs for by default.
+    long as the paper's, unless `window` says how many frames; they overlap if `stride` is less. `options`
+    are those of the network's class; `search` finds them for residual networks, in as many trials.
+    `logarithm` is for spectrograms, which is what efficientnet takes its inputs for by default.
     A network that is already in `out` stays: results may refer to it.
     """
     out = Path(out)

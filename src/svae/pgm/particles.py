@@ -14,8 +14,8 @@ $$ w(i, k) = p(k \mid s_i) \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z 
 
 **New paths** (`simulate`) have no data to hold them. A rule that was only ever seen in one place says nothing
 about others, and one that expands runs away if it lasts too long. Draws from a posterior know the inputs they
-were learned from: a path begins where its first rule was learned, and a rule that would lead far away from its
-own inputs loses to others.
+were learned from: a path begins where its first rule was learned, and a rule that would lead far away from
+its own inputs loses to others.
 """
 
 from collections.abc import Callable

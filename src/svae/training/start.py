@@ -103,6 +103,8 @@ def find_start(
         fit = _with_labels(graph, fit, series, np.asarray(data.allowed))
     if not isinstance(graph, LDS):  # from here on, states that the data do not ask for would only cost time
         prior = prior._replace(num_states=fit.posterior.num_states)
+        if config.model.typical_duration is not None:  # among more sequences it takes more to count as much
+            prior = prior._replace(stay=weight * prior.stay)
         graph = graph_for(config, prior)
         assert isinstance(graph, ChainGraph)
     return Start(prior, parameters_from_arhmm(graph, fit, series, weight))
