@@ -99,7 +99,8 @@ class Judge:
 
 def judge_for(material: Material, request: Request, folder: Path) -> Judge:
     """By the network in the folder; if there is none yet, one is trained, on these data or on others."""
-    labelled, kind, stride = material.known, SMALL, material.label_stride
+    labelled, kind = material.known, SMALL
+    stride: int | None = material.label_stride
     if request.features_data is not None:
         labelled, stride = recordings(request.features_data, "train"), None
         kind = LARGE if len(material.test) > LARGE_FEATURES else SMALL
