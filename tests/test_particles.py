@@ -206,3 +206,18 @@ def test_paths_begin_where_paths_begin_and_where_their_rule_was_learned():
     first = jax.vmap(lambda key: simulate(key, system, 1)[0][0, 0])(jax.random.split(jax.random.key(0), 2000))
     assert 0.45 < np.mean(np.asarray(first) > 0) < 0.55  # the rules are equally probable
     assert np.min(np.abs(first)) > 0.1
+
+
+def test_forecasts_stay_where_rules_were_learned_and_what_was_seen_stays():
+    """Known up to the tenth of 200 steps: up to there draws are those of the posterior, then of new paths."""
+    inputs = jnp.asarray([sums(np.random.default_rng(i).normal(size=(200, 1))) for i in range(2)])
+    time, seen = 200, 10
+    precision = jnp.where(jnp.arange(time) < seen, 400.0, 0.0)[:, None]
+    evidence = Evidence(GaussianTerms(0.5 * precision, -0.5 * precision[..., None]), jnp.zeros((time - 1, 2)))
+    draw = jax.jit(lambda system: draw_paths(jax.random.key(0), system, evidence, 100, 40))
+    free, held = (np.asarray(draw(two_rules(x)).latents[..., 0]) for x in (None, inputs))
+    np.testing.assert_allclose(held[:, :seen].mean(axis=0), 0.5, atol=0.05)
+    assert np.abs(free).max() > 100
+    assert np.abs(held).max() < 1.3 * 1.2 * np.sqrt(strange(1)) + 1
+    steps = np.abs(np.diff(held, axis=1))[:, seen - 1]  # nothing jumps where data end
+    assert steps.max() < 0.3 * 0.65 + 0.5

@@ -15,7 +15,7 @@ $$ w(i, k) = p(k \mid s_i) \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z 
 **New paths** (`simulate`) have no data to hold them. A rule that was only ever seen in one place says nothing
 about others, and one that expands runs away if it lasts too long. Draws from a posterior know the inputs they
 were learned from: a path begins where its first rule was learned, and a rule that would lead far away from
-its own inputs loses to others.
+its own inputs loses to others. Paths that have left the last data behind go on in the same way.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae import linalg
 from svae.chains import FORBIDDEN, Length
@@ -125,29 +125,53 @@ def familiar_start(system: Switching, chosen: Int[Array, ""], rule: Int[Array, "
     return GaussianParameters(matvec(both, matvec(beginning, mean) - learned[:-1, -1]), both)
 
 
-def simulate(
-    key: PRNGKeyArray, system: Switching, num_steps: int
-) -> tuple[Float[Array, "time n"], Int[Array, "time"]]:
+Now = tuple[Float[Array, "n"], Int[Array, ""]]  # z and the mode
+Path = tuple[Float[Array, "time n"], Int[Array, "time"]]  # of all steps
+
+
+def onwards(system: Switching) -> Callable[..., Now]:
+    """One step of a path without data, by the rule that is given or by one that it chooses."""
+    weights, roots = system.dynamics.weights, linalg.cholesky(system.dynamics.covariance)
+    ways = familiar_ways(system)
+
+    def step(now: Now, key: PRNGKeyArray, rule: Int[Array, ""] | None = None) -> Now:
+        z, mode = now
+        rule_key, noise_key = jax.random.split(key)
+        ahead = jnp.sum(weights[..., :-1] * z[None, None], axis=-1) + weights[..., -1]
+        rule = jax.random.categorical(rule_key, ways(mode, ahead)) if rule is None else rule
+        z = ahead[rule] + matvec(roots[rule], jax.random.normal(noise_key, z.shape, z.dtype))
+        return z, system.successor[mode, rule]
+
+    return step
+
+
+def simulate(key: PRNGKeyArray, system: Switching, num_steps: int) -> Path:
     """A path without any data, and its modes."""
-    mode_key, rule_key, first_key, key = jax.random.split(key, 4)
+    mode_key, rule_key, first_key, second_key, key = jax.random.split(key, 5)
     chosen = jax.random.categorical(mode_key, system.start)
     mode = system.begin[chosen]
     rule = jax.random.categorical(rule_key, system.log_probability[mode])
-    z = sample_normal(first_key, *familiar_start(system, chosen, rule))
-    weights, roots = system.dynamics.weights, linalg.cholesky(system.dynamics.covariance)
-    every = lambda z: jnp.sum(weights[..., :-1] * z[None, None], axis=-1) + weights[..., -1]
-    ways = familiar_ways(system)
-
-    def step(before, key):
-        z, mode, rule = before
-        noise_key, rule_key = jax.random.split(key)
-        z = every(z)[rule] + matvec(roots[rule], jax.random.normal(noise_key, z.shape, z.dtype))
-        mode = system.successor[mode, rule]
-        return (z, mode, jax.random.categorical(rule_key, ways(mode, every(z)))), (z, mode)
-
-    _, rest = lax.scan(step, (z, mode, rule), jax.random.split(key, num_steps - 1))
-    path, modes = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), (z, mode), rest)
+    step = onwards(system)
+    first = sample_normal(first_key, *familiar_start(system, chosen, rule)), mode
+    second = step(first, second_key, rule)
+    on = lambda now, key: (step(now, key),) * 2
+    rest = lax.scan(on, second, jax.random.split(key, max(num_steps - 2, 0)))[1]
+    joined = lambda x, y, xs: jnp.concatenate([x[None], y[None], xs])[:num_steps]
+    path, modes = jax.tree.map(joined, first, second, rest)
     return path, modes
+
+
+def go_on(key: PRNGKeyArray, system: Switching, known: Path, last: Int[Array, ""]) -> Path:
+    """A path up to step `last`, and from there on as a new one."""
+    step, count = onwards(system), len(known[1])
+
+    def along(before: Now, x: tuple) -> tuple[Now, Now]:
+        own, at, key = x
+        now = jax.tree.map(lambda old, new: jnp.where(at <= last, old, new), own, step(before, key))
+        return now, now
+
+    inputs = known, jnp.arange(count), jax.random.split(key, count)
+    return lax.scan(along, jax.tree.map(lambda x: x[0], known), inputs)[1]
 
 
 class Evidence(NamedTuple):
@@ -182,11 +206,22 @@ def draw_paths(
     num_draws: int,
     length: Length = None,
 ) -> Paths:
-    """Paths of z and of the modes, given the potentials."""
-    forward_key, backward_key = jax.random.split(key)
+    """Paths of z and of the modes, given the potentials; where these have ended, paths go on as new ones."""
+    forward_key, backward_key, key = jax.random.split(key, 3)
     log_evidence, particles = _filter(forward_key, system, evidence, num_particles, length)
-    latents, modes = _backwards(backward_key, system, particles, num_draws, length)
-    return Paths(latents, modes, log_evidence)
+    found = _backwards(backward_key, system, particles, num_draws, length)
+    valid = valid_steps(evidence.path.first.shape[0], length)
+    last = jnp.max(jnp.where(valid & _informed(evidence), jnp.arange(len(valid)), 0))
+    on = jax.vmap(lambda key, path: go_on(key, system, path, last))
+    latents, modes = on(jax.random.split(key, num_draws), found)
+    inside = lambda x: jnp.where(valid.reshape(1, -1, *(1,) * (x.ndim - 2)), x, 0)
+    return Paths(inside(latents), inside(modes), log_evidence)
+
+
+def _informed(evidence: Evidence) -> Bool[Array, "time"]:
+    """Steps about which something is known, if only that it is a step by certain rules."""
+    path = jnp.any(evidence.path.second != 0, axis=(-2, -1)) | jnp.any(evidence.path.first != 0, axis=-1)
+    return path.at[1:].set(path[1:] | jnp.any(evidence.rules != 0, axis=-1))
 
 
 class Reading(NamedTuple):
@@ -350,7 +385,4 @@ def _backwards(
     begin = jnp.zeros((count, size), particles.mean.dtype), nowhere, nowhere
     keys = jax.random.split(key, num_steps)
     _, (latents, modes) = lax.scan(step, begin, (particles, jnp.arange(num_steps), keys), reverse=True)
-    valid = valid_steps(num_steps, length)
-    latents = jnp.where(valid[:, None, None], latents, 0)
-    modes = jnp.where(valid[:, None], modes, 0)
     return jnp.swapaxes(latents, 0, 1), jnp.swapaxes(modes, 0, 1)

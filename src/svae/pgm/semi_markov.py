@@ -39,8 +39,8 @@ from svae.expfam import (
 )
 from svae.meanfield import Blocks
 from svae.pgm import priors
-from svae.pgm.base import chain_potential, sample_dynamics, sample_normal, shorten
-from svae.pgm.particles import Evidence, Switching, draw_paths, log_probabilities
+from svae.pgm.base import chain_potential, shorten
+from svae.pgm.particles import Evidence, Switching, draw_paths, log_probabilities, simulate
 from svae.pgm.switching import SwitchingLinear, with_first
 
 SIZES = np.array([1, *range(5, 101, 5)])  # that r may have
@@ -134,33 +134,10 @@ class SemiMarkovSLDS(SwitchingLinear):
     def generate(
         self, key: PRNGKeyArray, parameters: SemiMarkovSLDSGlobals, num_steps: int
     ) -> tuple[Array, SemiMarkovPath]:
-        """A path, and the states that ruled it; dwells may be of any length."""
-        first_key, state_key, path_key = jax.random.split(key, 3)
-        first = sample_normal(first_key, *parameters.initial)
-        path = self._sample_states(state_key, parameters, num_steps - 1)
-        ruled = [x[path.state] for x in parameters.dynamics[:2]]
-        return sample_dynamics(path_key, first, *ruled), path
-
-    def _sample_states(
-        self, key: PRNGKeyArray, parameters: SemiMarkovSLDSGlobals, num_steps: int
-    ) -> SemiMarkovPath:
-        rows, sizes = log_probabilities(self._rows(parameters)), jnp.asarray(SIZES, parameters.start.dtype)
-
-        def step(before, key):
-            """A new segment where none is left of the last one."""
-            scores, left = before
-            state_key, rate_key, dwell_key = jax.random.split(key, 3)
-            state = jax.random.categorical(state_key, scores)
-            size, again = (x[state] for x in parameters.dwell)
-            rate = jax.random.gamma(rate_key, sizes[size]) * again / (1 - again)
-            dwell = jax.random.poisson(dwell_key, rate).astype(jnp.int32)
-            left = jnp.where(left > 0, left - 1, dwell)
-            certain = jnp.where(jnp.arange(self.num_states) == state, 0, FORBIDDEN)
-            return (jnp.where(left > 0, certain, rows[state]), left), (state, left)
-
-        begin = log_probabilities(parameters.start), jnp.asarray(0, jnp.int32)
-        state, left = lax.scan(step, begin, jax.random.split(key, num_steps))[1]
-        return SemiMarkovPath(state.astype(jnp.int32), left)
+        """A path, and the states that ruled it."""
+        path, modes = simulate(key, self._switching(parameters), num_steps)
+        states = modes[1:] // self.max_dwell
+        return path, SemiMarkovPath(states, _remaining(states))
 
     def complete_given(
         self,
@@ -206,6 +183,13 @@ class SemiMarkovSLDS(SwitchingLinear):
             _others(self.num_states),
         )
         return jnp.put_along_axis(empty, others, parameters.transition, axis=1, inplace=False)
+
+
+def _remaining(states: Int[Array, "time"]) -> Int[Array, "time"]:
+    """How many more steps each step's segment lasts, as far as can be seen."""
+    ends = jnp.append(states[1:] != states[:-1], True)[: len(states)]
+    count = lambda after, end: (jnp.where(end, 0, after + 1),) * 2
+    return lax.scan(count, jnp.zeros((), jnp.int32), ends, reverse=True)[1]
 
 
 def dwell_log_probability(theta: NegativeBinomialTerms, max_dwell: int) -> Float[Array, "k d"]:
