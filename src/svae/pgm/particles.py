@@ -107,7 +107,7 @@ def familiar_ways(
     def ways(mode: Int[Array, ""], ahead: Float[Array, "k n"]) -> Float[Array, "k"]:
         white = matvec(whitening, jnp.concatenate([ahead, jnp.ones_like(ahead[:, :1])], axis=1))
         distance = count * jnp.sum(white**2, axis=-1) - 1
-        return system.log_probability[mode] - jnp.maximum(distance - strange(ahead.shape[-1]), 0)
+        return _sound(system.log_probability[mode] - jnp.maximum(distance - strange(ahead.shape[-1]), 0))
 
     return ways
 
@@ -131,7 +131,7 @@ Path = tuple[Float[Array, "time n"], Int[Array, "time"]]  # of all steps
 
 def onwards(system: Switching) -> Callable[..., Now]:
     """One step of a path without data, by the rule that is given or by one that it chooses."""
-    weights, roots = system.dynamics.weights, linalg.cholesky(system.dynamics.covariance)
+    weights, roots = system.dynamics.weights, _root(system.dynamics.covariance)
     ways = familiar_ways(system)
 
     def step(now: Now, key: PRNGKeyArray, rule: Int[Array, ""] | None = None) -> Now:
