@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae import linalg
 from svae.chains import FORBIDDEN, Length
-from svae.chains.padding import valid_steps
+from svae.chains.padding import valid_steps, zero_padding
 from svae.expfam import GaussianParameters, GaussianTerms, LinearGaussian, MNIWTerms
 from svae.linalg import matmul, matvec, transpose
 from svae.pgm.base import sample_normal
@@ -212,10 +212,8 @@ def draw_paths(
     found = _backwards(backward_key, system, particles, num_draws, length)
     valid = valid_steps(evidence.path.first.shape[0], length)
     last = jnp.max(jnp.where(valid & _informed(evidence), jnp.arange(len(valid)), 0))
-    on = jax.vmap(lambda key, path: go_on(key, system, path, last))
-    latents, modes = on(jax.random.split(key, num_draws), found)
-    inside = lambda x: jnp.where(valid.reshape(1, -1, *(1,) * (x.ndim - 2)), x, 0)
-    return Paths(inside(latents), inside(modes), log_evidence)
+    on = jax.vmap(lambda key, path: zero_padding(valid, go_on(key, system, path, last)))
+    return Paths(*on(jax.random.split(key, num_draws), found), log_evidence)
 
 
 def _informed(evidence: Evidence) -> Bool[Array, "time"]:
