@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpecFromSubplotSpec, SubplotSpec
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
@@ -72,6 +73,20 @@ def state_ribbon(ax: Axes, states: ArrayLike, num_states: int, label: str) -> No
     cmap = ListedColormap(state_colors(num_states))
     ax.imshow(row, aspect="auto", cmap=cmap, vmin=-0.5, vmax=num_states - 0.5, extent=extent)
     _ribbon_label(ax, label)
+
+
+def above_ribbon(figure: Figure, cell: SubplotSpec, states: ArrayLike | None, height: float = 12) -> Axes:
+    """An empty panel, with a ribbon below it if there are states, `height` times as high as the ribbon.
+
+    States are numbered as they appear: few of them then have the colours that are easiest to tell apart.
+    """
+    places = GridSpecFromSubplotSpec(2, 1, cell, height_ratios=[height, 1], hspace=0.05)
+    panel = figure.add_subplot(places[0])
+    if states is not None:
+        _, first, inverse = np.unique(np.asarray(states), return_index=True, return_inverse=True)
+        numbers = np.argsort(np.argsort(first))[inverse]
+        state_ribbon(figure.add_subplot(places[1]), numbers, len(first), "")
+    return panel
 
 
 def probability_ribbon(ax: Axes, probabilities: ArrayLike, label: str) -> None:

@@ -104,8 +104,7 @@ def lap(prior: Prior, sequences: Sequences, fit: Fit, batch_size: int) -> Fit:
 
 
 def _names(fit: Fit) -> list[tuple[float, ...]]:
-    total = fit.stats.total()
-    marks = np.stack([total.usage, np.linalg.norm(total.regression, axis=1)], axis=1)
+    marks = np.stack([fit.total.usage, np.linalg.norm(fit.total.regression, axis=1)], axis=1)
     return [tuple(row) for row in np.log(np.maximum(marks, 1e-10)).round(2).tolist()]
 
 

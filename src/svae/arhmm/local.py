@@ -61,7 +61,7 @@ class SequenceStats(NamedTuple):
     def mapped(self, mapping: Float[ndarray, "k j"]) -> "SequenceStats":
         """With states renamed, merged, dropped or added: state k's statistics go to mapping[k]."""
         return SequenceStats(
-            np.einsum("kj,sku->sju", mapping, self.regression, optimize=True),
+            mapping.T @ self.regression,
             self.start @ mapping,
             mapping.T @ self.counts @ mapping,
             self.entropy,

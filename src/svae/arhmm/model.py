@@ -42,6 +42,7 @@ class Fit(NamedTuple):
 
     posterior: Posterior
     stats: SequenceStats  # one entry for each sequence
+    total: SequenceStats  # their sum
     elbo: float
 
 
@@ -53,6 +54,14 @@ def regression_stats(prior: Prior, total: SequenceStats) -> emissions.Regression
 def global_step(prior: Prior, stats: SequenceStats, old: Transitions | None = None) -> Fit:
     """The best posterior for given statistics, and the bound."""
     total = stats.total()
+    posterior, elbo = best_posterior(prior, total, old)
+    return Fit(posterior, stats, total, elbo)
+
+
+def best_posterior(
+    prior: Prior, total: SequenceStats, old: Transitions | None = None
+) -> tuple[Posterior, float]:
+    """For statistics of all sequences together; and the bound."""
     regression = regression_stats(prior, total)
     regressions = emissions.posterior(prior.regression, regression)
     sticks = None if old is None else (old.stick_mean, old.stick_weight)
@@ -61,7 +70,7 @@ def global_step(prior: Prior, stats: SequenceStats, old: Transitions | None = No
     n = prior.regression.scale.shape[-1]
     likelihood = float(np.sum(evidence) - np.sum(regression.weight) * n / 2 * emissions.LOG_2PI)
     states = transitions.bound(prior.transition, chain, total.start, total.counts) + float(total.entropy)
-    return Fit(Posterior(regressions, chain), stats, likelihood + states)
+    return Posterior(regressions, chain), likelihood + states
 
 
 def local_step(sequences: Sequences, posterior: Posterior) -> SequenceStats:

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from svae.arhmm import emissions
 from svae.arhmm.local import Sequences, SequenceStats, sequence_stats
-from svae.arhmm.model import Fit, Prior, global_step, paths, refine, regression_stats
+from svae.arhmm.model import Fit, Prior, best_posterior, global_step, paths, refine, regression_stats
 from svae.states import runs
 
 UNUSED = 1e-8  # frames: a state with less has no influence on a sequence
@@ -24,7 +24,7 @@ Run = tuple[int, int, int]  # sequence, first frame, frame after the last
 
 def sort_states(prior: Prior, fit: Fit) -> Fit:
     """Most used first, as the sticks expect; kept if the bound agrees."""
-    order = np.argsort(-fit.stats.total().usage, kind="stable")
+    order = np.argsort(-fit.total.usage, kind="stable")
     if np.all(order == np.arange(len(order))):
         return fit
     return _better(fit, global_step(prior, fit.stats.mapped(np.eye(len(order))[:, order]))) or fit
@@ -32,7 +32,7 @@ def sort_states(prior: Prior, fit: Fit) -> Fit:
 
 def merge_candidates(prior: Prior, fit: Fit) -> list[tuple[int, int]]:
     """Pairs of states, those first whose frames one regression explains best."""
-    stats = regression_stats(prior, fit.stats.total())
+    stats = regression_stats(prior, fit.total)
     own = emissions.log_evidence(prior.regression, stats)
     first, second = np.triu_indices(len(own), 1)
     joint = emissions.RegressionStats(*(x[first] + x[second] for x in stats))
@@ -45,12 +45,12 @@ def merge(prior: Prior, sequences: Sequences, fit: Fit, keep: int, drop: int) ->
 
     A merged chain has less entropy than before; a merge that loses even with the old one is not refined.
     """
+    mapping = _merging(fit, keep, drop)
+    if best_posterior(prior, fit.total.mapped(mapping))[1] <= fit.elbo:
+        return None
     usage = fit.stats.usage
     touched = np.flatnonzero(np.minimum(usage[:, keep], usage[:, drop]) > UNUSED)
-    merged = global_step(prior, fit.stats.mapped(_merging(fit, keep, drop)))
-    if merged.elbo <= fit.elbo:
-        return None
-    return _better(fit, refine(prior, sequences, merged, touched))
+    return _better(fit, refine(prior, sequences, global_step(prior, fit.stats.mapped(mapping)), touched))
 
 
 def _merging(fit: Fit, keep: int, drop: int) -> Float[ndarray, "k j"]:
@@ -119,7 +119,7 @@ def _born(prior: Prior, sequences: Sequences, fit: Fit, i: int, parts: tuple) ->
     grown = fit.stats.mapped(np.eye(old, old + new)).replaced(target, assigned)
     proposal = refine(prior, sequences, global_step(prior, grown), target, passes=3)
     proposal = refine(prior, sequences, proposal, _users(fit, split))
-    usage = proposal.stats.total().usage
+    usage = proposal.total.usage
     empty = usage < min(1, usage.max())
     return _without(prior, sequences, proposal, empty, passes=1) if np.any(empty) else proposal
 

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpecFromSubplotSpec
 from numpy import ndarray
 
-from svae.plots import INK, PALETTE, state_ribbon
+from svae.plots import INK, PALETTE, above_ribbon
 
 COLUMNS = 4
 BESIDE = 1.0  # frames beside the gap, in lengths of it
@@ -32,8 +31,7 @@ def imputation_figure(truth: Imputed, gap: slice, cells: Sequence[Imputed]) -> F
     figure = Figure(figsize=(3.1 * COLUMNS, 2.1 * rows), layout="constrained")
     grid = figure.add_gridspec(rows, COLUMNS)
     for number, cell in enumerate(everyone):
-        place = GridSpecFromSubplotSpec(2, 1, grid[number], height_ratios=[12, 1], hspace=0.05)
-        ax = figure.add_subplot(place[0])
+        ax = above_ribbon(figure, grid[number], None if cell.states is None else cell.states[shown])
         values = cell.values[shown]
         extent = (shown.start, shown.start + len(values), 0, values.shape[1])
         ax.imshow(values.T, aspect="auto", origin="lower", cmap="magma", vmin=low, vmax=high, extent=extent)
@@ -43,13 +41,4 @@ def imputation_figure(truth: Imputed, gap: slice, cells: Sequence[Imputed]) -> F
         ax.set_yticks([])
         ax.set_xticks([gap.start, gap.stop])
         ax.tick_params(labelsize=7, colors=INK, length=2, labelbottom=cell.states is None)
-        if cell.states is not None:
-            ribbon = figure.add_subplot(place[1])
-            state_ribbon(ribbon, _renumbered(cell.states[shown]), int(cell.states.max()) + 1, "")
     return figure
-
-
-def _renumbered(states: ndarray) -> ndarray:
-    """In the order of their appearance: few states then have the colours that are easiest to tell apart."""
-    _, first, inverse = np.unique(states, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]

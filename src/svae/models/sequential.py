@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
-from svae.networks import Likelihood, Normal, either, only_present
+from svae.networks import Likelihood, Normal, either, only_present, step_by_step
 
 FARTHEST = 1e6  # of latent variables at missing steps: a prior that runs away must not end in NaN
 
@@ -93,7 +93,7 @@ class SequentialModel(Model):
             return self.advance(past, step, likelihood.features(x)), (past, step, x)
 
         inputs = step_keys(key, values.shape[0]), values, present, observed, evidence
-        _, (pasts, steps, completed) = jax.lax.scan(one, self.begin(values.shape[0]), inputs)
+        _, (pasts, steps, completed) = step_by_step(one, self.begin(values.shape[0]), inputs)
         return Trace(steps, jax.vmap(self.decode)(pasts, steps.z), completed)
 
     def run(self, key: PRNGKeyArray | None, batch: Batch) -> Trace:

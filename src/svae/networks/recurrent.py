@@ -4,7 +4,8 @@ $$ i, f, o = \sigma(\cdot),\quad g = \tanh(\cdot) \quad\text{of}\quad W x_t + U 
    c_t = f\, c_{t-1} + i\, g, \quad h_t = o \tanh c_t. $$
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from svae.networks.layers import Dense, DenseBlock
+
+STEPS_OF_GPU = 10
 
 
 class LSTMState(NamedTuple):
@@ -70,7 +73,15 @@ class LSTM(eqx.Module):
             return state, jnp.where(observed, state.output, 0)
 
         projected = x @ self.input_weight.T  # of all steps at once
-        return jax.lax.scan(one, self.begin(), (projected, observed, after), reverse=reverse)[1]
+        return step_by_step(one, self.begin(), (projected, observed, after), reverse)[1]
+
+
+def step_by_step(
+    one: Callable[[Any, Any], tuple[Any, Any]], start: Any, inputs: Any, reverse: bool = False
+) -> Any:
+    """A scan, of which GPUs get several steps at once: to begin one takes them longer than to do it."""
+    unroll = STEPS_OF_GPU if jax.default_backend() == "gpu" else 1
+    return jax.lax.scan(one, start, inputs, reverse=reverse, unroll=unroll)
 
 
 def random_orthogonal(key: PRNGKeyArray, size: int) -> Float[Array, "size size"]:

@@ -213,7 +213,8 @@ def draw_paths(
     valid = valid_steps(evidence.path.first.shape[0], length)
     last = jnp.max(jnp.where(valid & _informed(evidence), jnp.arange(len(valid)), 0))
     on = jax.vmap(lambda key, path: zero_padding(valid, go_on(key, system, path, last)))
-    return Paths(*on(jax.random.split(key, num_draws), found), log_evidence)
+    latents, modes = on(jax.random.split(key, num_draws), found)
+    return Paths(latents, modes, log_evidence)
 
 
 def _informed(evidence: Evidence) -> Bool[Array, "time"]:

@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpecFromSubplotSpec
 
 from svae.contest.picture import Imputed, imputation_figure
 from svae.contest.scores import REGIMES
 from svae.data import Recordings
-from svae.plots import INK, PALETTE, state_ribbon
+from svae.plots import INK, PALETTE, above_ribbon
 from svae.reproduce import drawing
 from svae.reproduce.fitted import models_of
 from svae.reproduce.material import material
@@ -86,8 +85,8 @@ def _sticks(rows: list[Row], about: dict[str, Any]) -> Figure:
     grid = figure.add_gridspec(len(strips), 1)
     first, last = about["gap"]
     for line, (row, number) in enumerate(strips):
-        place = GridSpecFromSubplotSpec(2, 1, grid[line], height_ratios=[10, 1], hspace=0.05)
-        axes = figure.add_subplot(place[0])
+        states = None if row["states"] is None else row["states"][number]
+        axes = above_ribbon(figure, grid[line], states, height=10)
         for turn, (frame, joints) in enumerate(
             zip(row["frames"], unpacked(row["draws"])[number], strict=True)
         ):
@@ -97,9 +96,6 @@ def _sticks(rows: list[Row], about: dict[str, Any]) -> Figure:
         axes.set(xticks=[], yticks=[], xlim=(-0.5 * BETWEEN, (FIGURES - 0.5) * BETWEEN), ylim=(-1.1, 0.9))
         axes.spines[:].set_visible(False)
         axes.set_ylabel(row["model"], rotation=0, ha="right", va="center", fontsize=9, color=INK)
-        if row["states"] is not None:
-            _, states = np.unique(row["states"][number], return_inverse=True)
-            state_ribbon(figure.add_subplot(place[1]), states, int(states.max()) + 1, "")
     return figure
 
 

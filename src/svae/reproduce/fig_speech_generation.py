@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpecFromSubplotSpec
 
 from svae import application
-from svae.plots import INK, state_ribbon
+from svae.plots import INK, above_ribbon
 from svae.reproduce.fitted import models_of
 from svae.reproduce.material import material
 from svae.reproduce.packing import packed, unpacked
@@ -70,12 +69,8 @@ def _figure(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(4.4 * COLUMNS, 2.1 * lines), layout="constrained")
     grid = figure.add_gridspec(lines, COLUMNS)
     for number, row in enumerate(rows):
-        place = GridSpecFromSubplotSpec(2, 1, grid[number], height_ratios=[12, 1], hspace=0.05)
-        axes = figure.add_subplot(place[0])
+        axes = above_ribbon(figure, grid[number], row["states"])
         axes.imshow(unpacked(row["picture"]).T, aspect="auto", origin="lower", cmap="magma")
         axes.set_title(row["model"], fontsize=9, color=INK)
         axes.set(xticks=[], yticks=[])
-        if row["states"]:
-            _, numbers = np.unique(row["states"], return_inverse=True)
-            state_ribbon(figure.add_subplot(place[1]), numbers, int(numbers.max()) + 1, "")
     return figure

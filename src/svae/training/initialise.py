@@ -142,7 +142,7 @@ def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weigh
     States that the AR-HMM does not use stay at their prior. All sums are in double precision.
     """
     n, prior = pgm.latent_dim, jax.tree.map(lambda x: np.asarray(x, np.float64), standard_prior(pgm))
-    stats = fit.stats.total()
+    stats = fit.total
     regression = arhmm.stats_from_flat(stats.regression, n, n + 1)
     if isinstance(pgm, LDS):
         only = arhmm.RegressionStats(*(weight * x.sum(axis=0) for x in regression))
