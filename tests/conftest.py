@@ -5,7 +5,11 @@ from pathlib import Path
 
 # Tests run hundreds of programs once each, so compiling costs more than running: compile quickly, here and
 # in the processes that tests start. `XLA_FLAGS= pytest` has the compiler that users have.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
 # Several tests run at a time, on small matrices: threads of BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -465,9 +465,14 @@ def accuracy(fit, series, states):
 
 
 @property_test
-@given(seed=st.integers(0, 1000), batch_size=st.integers(1, 6), sticky=st.sampled_from(list(STICKY)))
-def test_laps_never_lower_the_bound(seed, batch_size, sticky):
-    prior = PRIOR._replace(transition=STICKY[sticky])
+@given(
+    seed=st.integers(0, 1000),
+    batch_size=st.integers(1, 6),
+    sticky=st.sampled_from(list(STICKY)),
+    price=st.sampled_from([1.0, 4.0]),
+)
+def test_laps_never_lower_the_bound(seed, batch_size, sticky, price):
+    prior = PRIOR._replace(transition=STICKY[sticky], price=price)
     sequences, fit = started(4, seed, prior, num_sequences=5, time=40, seed=seed % 7)
     for _ in range(4):
         before, fit = fit, lap(prior, sequences, fit, batch_size)

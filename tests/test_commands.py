@@ -263,7 +263,7 @@ def test_progress_shows_every_kind_of_record():
             "quantity": "gradient of .layers[bold].weight",
             "sequence": -1,
         },
-        {"stage": "dynamics", "event": "persistence", "stay": 50.0, "frames": 12.25, "asked": 12, "steps": 3},
+        {"stage": "dynamics", "event": "price", "price": 5.0, "frames": 12.25, "asked": 12, "steps": 3},
         {"stage": "dynamics", "lap": 0, "elbo": -10.0, "states": 5, "steps": 3},
         {"stage": "joint", "step": 4, "steps": 4, **bound, "states": 3, "sweeps": 4.5, "converged": 0.5},
         {"stage": "joint", "step": 4, "steps": 4, **bound, "elbo": float("nan")},
@@ -276,7 +276,7 @@ def test_progress_shows_every_kind_of_record():
     for part in ("networks", "dynamics", "together", "ELBO -1,234", "1/3", "5 states", "50% converged"):
         assert part in text
     assert "gradient of .layers[bold].weight is not finite" in text
-    assert "states last 12.2 frames" in text
+    assert "states last 12.2 frames at a price of 5" in text
     with TrainingProgress(console) as progress:
         progress(records[-1])
 

@@ -20,6 +20,7 @@ from svae.networks import (
     StraightThrough,
     follows,
     precedes,
+    recurrent,
     same_block,
     shifted,
 )
@@ -60,12 +61,13 @@ def lstm_in_numpy(lstm, x):
 # Recurrence
 
 
-def test_each_block_of_observed_steps_is_read_by_itself(x):
-    lstm = make(LSTM, INPUTS, HIDDEN)
-    forward = call(lstm, jnp.asarray(x), jnp.asarray(OBSERVED), follows(jnp.asarray(OBSERVED)))
-    backward = call(
-        lstm, jnp.asarray(x), jnp.asarray(OBSERVED), precedes(jnp.asarray(OBSERVED)), reverse=True
-    )
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_each_block_of_observed_steps_is_read_by_itself(x, backend, monkeypatch):
+    lstm, given, observed = make(LSTM, INPUTS, HIDDEN), jnp.asarray(x), jnp.asarray(OBSERVED)
+    monkeypatch.setattr(recurrent, "STEPS_OF_GPU", 3)  # of which seven are not a multiple
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    forward = lstm(given, observed, follows(observed))
+    backward = lstm(given, observed, precedes(observed), reverse=True)
     ahead, back = np.zeros((TIME, HIDDEN)), np.zeros((TIME, HIDDEN))
     for block in (slice(0, 2), slice(3, 6)):
         ahead[block] = lstm_in_numpy(lstm, x[block])

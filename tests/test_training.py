@@ -25,7 +25,7 @@ from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
 from svae.pgm import LDS, SLDS, StandardNormal
 from svae.training.artifact import load_fitted, save_fitted
-from svae.training.build import GraphPrior, require_possible, untrained
+from svae.training.build import GraphPrior, graph_for, require_possible, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
 from svae.training.initialise import (
     encoded_paths,
@@ -340,16 +340,20 @@ def test_a_shared_prior_is_saved_with_the_model(tmp_path):
     assert loaded.model.pgm == shared.model.pgm
 
 
-def test_a_duration_asks_for_as_much_of_all_sequences_as_of_those_that_were_encoded():
-    """The pseudo-counts that keep states among some sequences would be lost in the counts of all."""
+def test_a_duration_that_is_asked_for_has_its_price_in_the_model():
     config = override(Config(), [*TINY, "model.typical_duration=20"])
-    model, data = untrained(config, 3, GraphPrior()), small_data()
-    few, many = (find_start(config, model, data, count, 10.0, jax.random.key(0)) for count in (4, 40))
-    assert many.prior.stay == pytest.approx(10 * few.prior.stay)
-    rows = [np.diagonal(x.parameters.transition.concentration) for x in (few, many)]
-    np.testing.assert_allclose(rows[1], 10 * rows[0], rtol=1e-5)
-    free = find_start(override(Config(), TINY), model, data, 40, 10.0, jax.random.key(0))
-    assert free.prior.stay == GraphPrior().stay
+    model, data, key = untrained(config, 3, GraphPrior()), small_data(), jax.random.key(0)
+    notes = []
+    start = find_start(config, model, data, 4, 10.0, key, notes.append)
+    assert notes[0] == {
+        "event": "price",
+        "price": start.prior.price,
+        "frames": notes[0]["frames"],
+        "asked": 20,
+    }
+    assert graph_for(config, start.prior).price == start.prior.price >= 1
+    free = find_start(override(Config(), TINY), model, data, 40, 10.0, key)
+    assert free.prior.price == 1
 
 
 def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path):

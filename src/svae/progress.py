@@ -63,9 +63,9 @@ class TrainingProgress:
                 markup=False,  # names of arrays have brackets
             )
             return
-        if record.get("event") == "persistence":
+        if record.get("event") == "price":
             self.console.print(
-                f"states last {record['frames']:.1f} frames at a stickiness of {record['stay']:.3g}"
+                f"states last {record['frames']:.1f} frames at a price of {record['price']:.3g}"
             )
             return
         if stage not in self._tasks:

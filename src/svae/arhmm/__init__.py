@@ -1,5 +1,6 @@
 """A variational auto-regressive hidden Markov model whose number of states adapts to the data."""
 
+from svae.arhmm.durations import price_for_duration as price_for_duration
 from svae.arhmm.emissions import Regressions as Regressions
 from svae.arhmm.emissions import RegressionStats as RegressionStats
 from svae.arhmm.emissions import outer_features as outer_features
@@ -12,5 +13,4 @@ from svae.arhmm.local import pad as pad
 from svae.arhmm.model import Fit as Fit
 from svae.arhmm.model import Prior as Prior
 from svae.arhmm.model import paths as paths
-from svae.arhmm.persistence import persistence_for_duration as persistence_for_duration
 from svae.arhmm.transitions import StickyPrior as StickyPrior

@@ -11,15 +11,17 @@ from svae.arhmm.model import Fit, Prior, global_step
 MOST_RUNS = 200  # to group: the work grows with their square
 
 
-def grouped_runs(prior: Prior, sequences: Sequences, num_states: int, rng: np.random.Generator) -> Fit:
+def grouped_runs(
+    prior: Prior, sequences: Sequences, num_states: int, rng: np.random.Generator, frames: int | None = None
+) -> Fit:
     """Each state starts as a group of short runs, cut at random from the sequences.
 
-    Single runs would do, but half of them span a change of state, and many tell the same.
+    Single runs would do, but half of them span a change of state, and many tell the same. Unless states are
+    known to last for so many `frames`, runs are as short as can be: few then have more than one state.
     """
-    size = 2 * (
-        prior.regression.mean.shape[1] + 1
-    )  # frames: enough to tell regressions apart, and seldom more than one state
     lengths = sequences.valid.sum(axis=1)
+    enough = 2 * (prior.regression.mean.shape[1] + 1)  # to tell regressions apart
+    size = enough if frames is None else int(np.clip(frames, enough, max(lengths.max(), enough)))
     runs = [(i, start) for i, long in enumerate(lengths) for start in range(0, max(1, long - size + 1), size)]
     chosen = rng.permutation(len(runs))[: max(MOST_RUNS, num_states)]
     which = np.array([runs[j][0] for j in chosen])

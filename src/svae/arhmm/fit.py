@@ -24,6 +24,7 @@ class Effort(NamedTuple):
     patience: int = 3  # laps in a row without an accepted move that end the search
     tolerance: float = 1e-6  # nats per frame that a lap must gain to count as progress
     restarts: int = 1  # the best of so many fits is kept
+    run: int | None = None  # frames of the runs that states begin with; None: as few as will do
 
 
 def fit_arhmm(
@@ -72,8 +73,7 @@ def _fit_once(
     effort: Effort,
     report: Callable[[int, Fit], None],
 ) -> Fit:
-    everyone = np.arange(len(sequences))
-    fit = refine(prior, sequences, grouped_runs(prior, sequences, num_states, rng), everyone)
+    fit = begin(prior, sequences, num_states, rng, effort)
     enough = effort.tolerance * sequences.valid.sum()
     failed: set = set()
     idle = 0
@@ -89,6 +89,14 @@ def _fit_once(
         if idle >= effort.patience and fit.elbo - before.elbo < enough:
             break
     return fit
+
+
+def begin(
+    prior: Prior, sequences: Sequences, num_states: int, rng: np.random.Generator, effort: Effort
+) -> Fit:
+    """The first fit to all sequences."""
+    runs = grouped_runs(prior, sequences, num_states, rng, effort.run)
+    return refine(prior, sequences, runs, np.arange(len(sequences)))
 
 
 def lap(prior: Prior, sequences: Sequences, fit: Fit, batch_size: int) -> Fit:

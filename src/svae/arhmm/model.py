@@ -13,10 +13,15 @@ from svae.arhmm.transitions import StickyPrior, Transitions
 
 
 class Prior(NamedTuple):
-    """Priors of the regressions and of the transitions."""
+    """Priors of the regressions and of the transitions.
+
+    The states' KL divergence to their prior counts `price` times: the higher, the longer they last, however
+    sharply regressions tell them apart. The bound is the lower for it, and still a bound.
+    """
 
     regression: Regressions
     transition: StickyPrior
+    price: float = 1.0
 
 
 class Posterior(NamedTuple):
@@ -24,6 +29,7 @@ class Posterior(NamedTuple):
 
     regressions: Regressions
     transitions: Transitions
+    price: float = 1.0
 
     @property
     def num_states(self) -> int:
@@ -31,10 +37,14 @@ class Posterior(NamedTuple):
         return len(self.regressions.dof)
 
     def scores(self) -> tuple[Float[ndarray, "k size"], Float[ndarray, "k"], Float[ndarray, "k k"]]:
-        """Expected log-likelihood (as coefficients of the features), start and transition weights."""
+        """Expected log-likelihood (as coefficients of the features), start and transition weights.
+
+        All of them in prices of a nat.
+        """
         q = self.transitions
         log_start, log_rows = transitions.expected_log(q.start), transitions.expected_log(q.rows)
-        return emissions.natural_from_regressions(self.regressions), log_start[:-1], log_rows[:, :-1]
+        natural = emissions.natural_from_regressions(self.regressions) / self.price
+        return natural, log_start[:-1], log_rows[:, :-1]
 
 
 class Fit(NamedTuple):
@@ -65,12 +75,13 @@ def best_posterior(
     regression = regression_stats(prior, total)
     regressions = emissions.posterior(prior.regression, regression)
     sticks = None if old is None else (old.stick_mean, old.stick_weight)
-    chain = transitions.update(prior.transition, total.start, total.counts, sticks)
+    start, counts = prior.price * total.start, prior.price * total.counts
+    chain = transitions.update(prior.transition, start, counts, sticks)
     evidence = emissions.log_normaliser(regressions) - emissions.log_normaliser(prior.regression)
     n = prior.regression.scale.shape[-1]
     likelihood = float(np.sum(evidence) - np.sum(regression.weight) * n / 2 * emissions.LOG_2PI)
-    states = transitions.bound(prior.transition, chain, total.start, total.counts) + float(total.entropy)
-    return Posterior(regressions, chain), likelihood + states
+    states = transitions.bound(prior.transition, chain, start, counts) + prior.price * float(total.entropy)
+    return Posterior(regressions, chain, prior.price), likelihood + states
 
 
 def local_step(sequences: Sequences, posterior: Posterior) -> SequenceStats:

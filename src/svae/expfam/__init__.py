@@ -37,5 +37,7 @@ from svae.expfam.negative_binomial import NegativeBinomialParameters as Negative
 from svae.expfam.negative_binomial import NegativeBinomialPrior as NegativeBinomialPrior
 from svae.expfam.negative_binomial import NegativeBinomialTerms as NegativeBinomialTerms
 from svae.expfam.negative_binomial import NegativeBinomialValue as NegativeBinomialValue
+from svae.expfam.priced import Priced as Priced
+from svae.expfam.priced import priced as priced
 from svae.expfam.propagate import linearize as linearize
 from svae.expfam.propagate import propagate as propagate

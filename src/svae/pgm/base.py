@@ -47,6 +47,7 @@ class GraphicalModel(eqx.Module):
     """A prior over latent variables with unknown parameters."""
 
     latent_dim: eqx.AbstractVar[int]
+    price = 1.0  # how often the states' KL divergence to their prior counts, in models that have states
 
     @property
     @abstractmethod
@@ -84,6 +85,10 @@ class GraphicalModel(eqx.Module):
     def states_energy(self, theta: Terms, states: Terms) -> Float[Array, ""]:
         """E_q[log p(k | theta)]: the part of the energy that is the states' alone."""
         raise TypeError(f"{type(self).__name__} does not tell its states' energy from that of the path")
+
+    def states_cost(self, theta: Terms, states: Terms) -> Float[Array, ""]:
+        """What the energy has of it: as often as the states' entropy counts (`svae.expfam.priced`)."""
+        return self.price * self.states_energy(theta, states)
 
     def problem(self, length: Length = None) -> Problem:
         """The mean-field problem of a sequence of `length` steps (None: of all steps there are)."""
@@ -185,7 +190,11 @@ class GraphicalModel(eqx.Module):
         blocks = self.blocks(length)
         stats = tuple(block.sufficient_stats(value) for block, value in zip(blocks, values, strict=True))
         posterior = inner(solution.naturals, stats) - sum(solution.log_partitions)
-        return self.energy(theta, stats, length) - posterior
+        weight = self.energy(theta, stats, length) - posterior
+        if self.price == 1:
+            return weight
+        states = inner(solution.naturals[1], stats[1]) - solution.log_partitions[1]
+        return weight - (1 - 1 / self.price) * (self.states_cost(theta, stats[1]) - states)
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """Potentials that forbid all states but the `allowed` ones, step by step."""

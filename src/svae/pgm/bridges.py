@@ -34,7 +34,7 @@ def bridge(
     if len(potentials[1][0]) < len(observed):  # a state rules a transition, which two frames show
         observed = observed[1:] & observed[:-1]
     states = model.blocks(length)[1]
-    alone = lambda states: model.states_energy(posterior.inference_stats, states)
+    alone = lambda states: model.states_cost(posterior.inference_stats, states)
     prior = add(potentials[1], jax.grad(alone)(potentials[1]))
     chain = _where(observed, seen.naturals[1], prior)
 

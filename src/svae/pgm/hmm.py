@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from svae.chains import FORBIDDEN, DiscreteChain, DiscreteChainTerms, Form, IndependentSteps, Length
-from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms
+from svae.expfam import Dirichlet, Gaussian, GaussianTerms, NormalInverseWishart, Product, Terms, priced
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
 from svae.pgm.base import GraphicalModel, sample_markov, sample_normal
@@ -30,13 +30,14 @@ class HMMGlobals(NamedTuple):
 
 
 class HMM(GraphicalModel):
-    """A hidden Markov model with unknown parameters; `stay` and `move` as in `SLDS`."""
+    """A hidden Markov model with unknown parameters; `stay`, `move` and `price` as in `SLDS`."""
 
     num_states: int = eqx.field(static=True)
     latent_dim: int = eqx.field(static=True)
     form: Form = eqx.field(default=Form.SEQUENTIAL, static=True)
     stay: float = eqx.field(default=100.0, static=True)
     move: float = eqx.field(default=0.5, static=True)
+    price: float = eqx.field(default=1.0, static=True)
 
     @property
     def family(self) -> Product:
@@ -63,14 +64,17 @@ class HMM(GraphicalModel):
 
     def blocks(self, length: Length) -> tuple:
         """Independent Gaussians and a chain of states."""
-        states = DiscreteChain(length, self.form, self.num_states)
-        return IndependentSteps(Gaussian(), length), states
+        return IndependentSteps(Gaussian(), length), priced(self.chain(length), self.price)
+
+    def chain(self, length: Length) -> DiscreteChain:
+        """That of the states."""
+        return DiscreteChain(length, self.form, self.num_states)
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
         """sum_t E log p(z_t | k_t) + E log p(k)."""
         z, k = stats
         emissions = jnp.sum(k.node * normal_log_density(theta.emission, *z))
-        return emissions + self.states_energy(theta, k)
+        return emissions + self.states_cost(theta, k)
 
     def states_energy(self, theta: Terms, states: DiscreteChainTerms) -> Float[Array, ""]:
         """A Markov chain."""
@@ -87,7 +91,7 @@ class HMM(GraphicalModel):
         z, k = potentials
         scores = emission_scores(theta.emission, z)
         _, states = self.blocks(length)
-        alone = lambda k: self.states_energy(theta, k)
+        alone = lambda k: self.states_cost(theta, k)
         return jax.tree.map(jnp.zeros_like, z), state_chain(states, alone, scores, k)
 
     def complete_given(
@@ -105,8 +109,7 @@ class HMM(GraphicalModel):
             (k.node + levels).at[:1].add(jnp.log(parameters.start)[None]),
             k.transition + jnp.log(parameters.transition),
         )
-        states = self.blocks(length)[1]
-        return draw_states_first(key, states, chain, means, covariances, count)
+        return draw_states_first(key, self.chain(length), chain, means, covariances, count)
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:
         """Step by step."""

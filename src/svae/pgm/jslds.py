@@ -28,6 +28,7 @@ from svae.expfam import (
     Product,
     Terms,
     add,
+    priced,
 )
 from svae.meanfield import Blocks, Solution
 from svae.pgm import priors
@@ -48,7 +49,7 @@ class JumpingSLDSGlobals(NamedTuple):
 
 
 class JumpingSLDS(GraphicalModel):
-    """A jumping SLDS with unknown parameters; `stay`, `move` and `innovation` as in `SLDS`."""
+    """A jumping SLDS with unknown parameters; `stay`, `move`, `innovation` and `price` as in `SLDS`."""
 
     num_states: int = eqx.field(static=True)
     latent_dim: int = eqx.field(static=True)
@@ -57,6 +58,7 @@ class JumpingSLDS(GraphicalModel):
     move: float = eqx.field(default=0.5, static=True)
     innovation: float | None = eqx.field(default=None, static=True)
     num_particles: int = eqx.field(default=300, static=True)  # of completions
+    price: float = eqx.field(default=1.0, static=True)
 
     @property
     def family(self) -> Product:
@@ -96,14 +98,14 @@ class JumpingSLDS(GraphicalModel):
     def blocks(self, length: Length) -> tuple:
         """A Gaussian chain and a discrete one, whose pairs of states are kept step by step."""
         states = DiscreteChain(length, self.form, self.num_states, shared=False)
-        return GaussianChain(length, self.form), states
+        return GaussianChain(length, self.form), priced(states, self.price)
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
         """E log p(z_1 | k_1) + sum_t E log p(z_t | z_{t-1}, k_{t-1}, k_t) + E log p(k)."""
         z, k = stats
         first = normal_log_density(theta.initial, z.first[:1], z.second[:1])
         moves = (transition_log_density(x, z) for x in (theta.dynamics, theta.jump))
-        return _scored(k, first, *moves) + self.states_energy(theta, k)
+        return _scored(k, first, *moves) + self.states_cost(theta, k)
 
     def states_energy(self, theta: Terms, states: DiscreteChainTerms) -> Float[Array, ""]:
         """A Markov chain."""
@@ -120,7 +122,7 @@ class JumpingSLDS(GraphicalModel):
         z, k = potentials
         first = emission_scores(theta.initial, GaussianTerms(z.first[:1], z.second[:1]))
         moves = [transition_scores(x, z) for x in (theta.dynamics, theta.jump)]
-        suggested = lambda k: _scored(k, first, *moves) + self.states_energy(theta, k)
+        suggested = lambda k: _scored(k, first, *moves) + self.states_cost(theta, k)
         natural = add(k, jax.grad(suggested)(k))
         return jax.tree.map(jnp.zeros_like, z), self.blocks(length)[1].expected_stats(natural)
 

@@ -36,6 +36,7 @@ from svae.expfam import (
     NormalInverseWishart,
     Product,
     Terms,
+    priced,
 )
 from svae.meanfield import Blocks
 from svae.pgm import priors
@@ -112,7 +113,7 @@ class SemiMarkovSLDS(SwitchingLinear):
     def blocks(self, length: Length) -> tuple:
         """A Gaussian chain and the semi-Markov chain of its transitions."""
         states = SemiMarkovChain(self.num_states, self.max_dwell, shorten(length))
-        return GaussianChain(length, self.form), states
+        return GaussianChain(length, self.form), priced(states, self.price)
 
     def states_energy(self, theta: Terms, states: SemiMarkovTerms) -> Float[Array, ""]:
         """E log p of the first state, of all changes, and of all dwells."""

@@ -20,6 +20,7 @@ from svae.expfam import (
     NormalInverseWishart,
     Product,
     Terms,
+    priced,
 )
 from svae.meanfield import Blocks
 from svae.pgm import priors
@@ -69,7 +70,7 @@ class SLDS(SwitchingLinear):
         """A Gaussian chain and the discrete chain of its transitions."""
         return (
             GaussianChain(length, self.form),
-            DiscreteChain(shorten(length), self.form, self.num_states),
+            priced(DiscreteChain(shorten(length), self.form, self.num_states), self.price),
         )
 
     def states_energy(self, theta: Terms, states: DiscreteChainTerms) -> Float[Array, ""]:

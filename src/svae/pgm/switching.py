@@ -28,7 +28,9 @@ class SwitchingLinear(GraphicalModel):
 
     `stay` and `move` are the prior's pseudo-counts for keeping and for changing the state, `innovation`
     is its idea of the variance of a step (the latent dimension, if None). `dynamics` are the standard
-    parameters of one MNIW, as nested tuples, that is every state's prior in place of the weak one.
+    parameters of one MNIW, as nested tuples, that is every state's prior in place of the weak one. The
+    states' KL divergence to their prior counts `price` times (`svae.expfam.priced`): the higher, the longer
+    they last.
     """
 
     num_states: int = eqx.field(static=True)
@@ -39,6 +41,7 @@ class SwitchingLinear(GraphicalModel):
     innovation: float | None = eqx.field(default=None, static=True)
     dynamics: tuple | None = eqx.field(default=None, static=True)
     num_particles: int = eqx.field(default=300, static=True)  # of completions
+    price: float = eqx.field(default=1.0, static=True)
 
     def path_prior(self) -> tuple[NIWParameters, MNIWParameters]:
         """Standard parameters of the first step and of the dynamics: weak, around slow decay, or given."""
@@ -62,17 +65,17 @@ class SwitchingLinear(GraphicalModel):
         return drawn._replace(dynamics=learned(drawn.dynamics, posterior.natural.dynamics))
 
     def energy(self, theta: Terms, stats: Blocks, length: Length) -> Float[Array, ""]:
-        """E log p(z_1) + sum_t E log p(z_t | z_{t-1}, k_t) + E log p(k)."""
+        """E log p(z_1) + sum_t E log p(z_t | z_{t-1}, k_t) + E log p(k), the last at its price."""
         z, k = stats
         initial = normal_log_density(theta.initial, z.first[:1], z.second[:1])
         transitions = transition_log_density(theta.dynamics, z)
-        return jnp.sum(initial) + jnp.sum(k.node * transitions) + self.states_energy(theta, k)
+        return jnp.sum(initial) + jnp.sum(k.node * transitions) + self.states_cost(theta, k)
 
     def start(self, theta: Terms, potentials: Blocks, length: Length) -> Blocks:
         """The states that the potentials alone suggest."""
         z, k = potentials
         scores = transition_scores(theta.dynamics, z)
-        alone = lambda k: self.states_energy(theta, k)
+        alone = lambda k: self.states_cost(theta, k)
         return jax.tree.map(jnp.zeros_like, z), state_chain(self.blocks(length)[1], alone, scores, k)
 
     def restrict(self, potentials: Blocks, allowed: Bool[Array, "time k"]) -> Blocks:

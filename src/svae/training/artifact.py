@@ -13,7 +13,7 @@ from svae.models import Model
 from svae.training.build import GraphPrior, untrained_model
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ LEAVING = 0.5  # the prior's pseudo-counts for changing the state, in all
 # And for each change at least. With fewer, changes that were never seen would be all but forbidden, and lie
 # out of the range in which messages of states are probabilities (`svae.chains.discrete`).
 LEAST_MOVE = 0.05
-STAY = 50.0  # pseudo-counts for staying, where no duration is asked for
+STAY = 50.0  # pseudo-counts for staying
 ADJOINTS = {
     "richardson": Richardson(),
     "conjugate-gradients": ConjugateGradients(),
@@ -56,7 +56,7 @@ class GraphPrior(NamedTuple):
     """What the graphical model takes from the data: scales and dynamics of a step, durations, states used."""
 
     innovation: float | None = None
-    stay: float = STAY
+    price: float = 1.0  # of states
     num_states: int | None = None  # those of the settings, if None
     dynamics: Sequence | None = None  # nested; see `SLDS`
 
@@ -112,7 +112,8 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     form = best_form() if settings.form is None else Form(settings.form)
     states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
-    switching = states, latent, form, prior.stay, move, prior.innovation
+    switching: dict[str, Any] = {"stay": STAY, "move": move, "price": prior.price}
+    moving = {**switching, "innovation": prior.innovation}
     dynamics = None if prior.dynamics is None else _hashable(prior.dynamics)
     match settings.graph:
         case "normal":
@@ -122,13 +123,13 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
         case "lds":
             return LDS(latent, form, prior.innovation)
         case "hmm":
-            return HMM(states, latent, form, prior.stay, move)
+            return HMM(states, latent, form, **switching)
         case "slds":
-            return SLDS(*switching, dynamics)
+            return SLDS(states, latent, form, **moving, dynamics=dynamics)
         case "jslds":
-            return JumpingSLDS(*switching)
+            return JumpingSLDS(states, latent, form, **moving)
         case "hsmm-slds":
-            return SemiMarkovSLDS(*switching, dynamics)
+            return SemiMarkovSLDS(states, latent, form, **moving, dynamics=dynamics)
 
 
 def _hashable(nested: Any) -> Any:

@@ -65,12 +65,13 @@ def regression_prior(pgm: ChainGraph) -> arhmm.Regressions:
     return arhmm.Regressions(*(np.asarray(x, np.float64) for x in first))
 
 
-def transition_prior(pgm: ChainGraph) -> arhmm.StickyPrior:
+def arhmm_prior(pgm: ChainGraph) -> arhmm.Prior:
     """As many pseudo-counts for staying, and for leaving in all, as the graphical model's prior has."""
     if isinstance(pgm, LDS):
-        return arhmm.StickyPrior()
+        return arhmm.Prior(regression_prior(pgm), arhmm.StickyPrior())
     leaving = pgm.move * max(pgm.num_states - 1, 1)
-    return arhmm.StickyPrior(persistence=pgm.stay, concentration=leaving)
+    sticky = arhmm.StickyPrior(persistence=pgm.stay, concentration=leaving)
+    return arhmm.Prior(regression_prior(pgm), sticky, pgm.price)
 
 
 def innovation_of(series: Series) -> float:
@@ -103,10 +104,9 @@ def fit_dynamics(
     report: Callable[[int, arhmm.Fit], None] = lambda lap, fit: None,
 ) -> arhmm.Fit:
     """The AR-HMM of latent sequences, with the graphical model's prior and no more states than it has."""
-    prior = arhmm.Prior(regression_prior(pgm), transition_prior(pgm))
     num_states = 1 if isinstance(pgm, LDS) else pgm.num_states
     effort = (arhmm.Effort() if effort is None else effort)._replace(most_states=num_states)
-    return arhmm.fit_arhmm(series, prior, num_states, seed=seed, effort=effort, report=report)
+    return arhmm.fit_arhmm(series, arhmm_prior(pgm), num_states, seed=seed, effort=effort, report=report)
 
 
 def fit_mixture(pgm: GaussianMixture, series: Series, weight: float = 1.0, seed: int = 0) -> MixtureGlobals:
@@ -154,9 +154,11 @@ def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weigh
     if isinstance(pgm, SemiMarkovSLDS):
         moving = _mniw(arhmm.posterior(regression_prior(pgm), _times(regression, weight)))
         initial = _first_steps(prior.initial, series, weight)
-        return _single(_with_dwells(pgm, fit, series, weight)._replace(initial=initial, dynamics=moving))
-    start = DirichletParameters(prior.start.concentration + weight * pad(stats.start, 1))
-    rows = DirichletParameters(prior.transition.concentration + weight * pad(stats.counts, 2))
+        dwells = _with_dwells(pgm, fit, series, pgm.price * weight)
+        return _single(dwells._replace(initial=initial, dynamics=moving))
+    counted = pgm.price * weight
+    start = DirichletParameters(prior.start.concentration + counted * pad(stats.start, 1))
+    rows = DirichletParameters(prior.transition.concentration + counted * pad(stats.counts, 2))
     if isinstance(pgm, HMM):
         here = arhmm.RegressionStats(
             regression.outputs,

@@ -15,18 +15,17 @@ from svae.durations import frames_from_duration
 from svae.expfam import Terms
 from svae.models import SVAE, Batch
 from svae.pgm import LDS, SLDS, GaussianMixture, SemiMarkovSLDS, StandardNormal
-from svae.training.build import LEAVING, GraphPrior, graph_for
+from svae.training.build import GraphPrior, graph_for
 from svae.training.initialise import (
     ChainGraph,
+    arhmm_prior,
     encoded_paths,
     fit_dynamics,
     fit_mixture,
     innovation_of,
     parameters_from_arhmm,
-    regression_prior,
     shared_dynamics,
     standard_prior,
-    transition_prior,
 )
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
@@ -92,19 +91,19 @@ def find_start(
         assert isinstance(graph, ChainGraph)
     if not isinstance(graph, LDS) and config.model.typical_duration is not None:
         frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
-        weak = arhmm.Prior(regression_prior(graph), arhmm.StickyPrior(concentration=LEAVING))
-        stay, lasting = arhmm.persistence_for_duration(series, weak, graph.num_states, frames, seed, effort)
-        note({"event": "persistence", "stay": stay, "frames": lasting, "asked": frames})
-        prior = prior._replace(stay=stay)
-        graph = replace(graph, stay=stay)
+        effort = effort._replace(run=round(frames))
+        price, lasting = arhmm.price_for_duration(
+            series, arhmm_prior(graph), graph.num_states, frames, seed, effort
+        )
+        note({"event": "price", "price": price, "frames": lasting, "asked": frames})
+        prior = prior._replace(price=price)
+        graph = replace(graph, price=price)
     report = lambda lap, fit: note({"lap": lap, "elbo": fit.elbo, "states": fit.posterior.num_states})
     fit = fit_dynamics(graph, series, seed, effort, report)
     if data.allowed is not None:
         fit = _with_labels(graph, fit, series, np.asarray(data.allowed))
     if not isinstance(graph, LDS):  # from here on, states that the data do not ask for would only cost time
         prior = prior._replace(num_states=fit.posterior.num_states)
-        if config.model.typical_duration is not None:  # among more sequences it takes more to count as much
-            prior = prior._replace(stay=weight * prior.stay)
         graph = graph_for(config, prior)
         assert isinstance(graph, ChainGraph)
     return Start(prior, parameters_from_arhmm(graph, fit, series, weight))
@@ -116,5 +115,4 @@ def _with_labels(
     """Labelled frames in the states that their labels name, which come first."""
     given = np.where(allowed.all(axis=2), -1, allowed.argmax(axis=2))
     known = [states[: len(z)] for states, z in zip(given, series, strict=True)]
-    prior = arhmm.Prior(regression_prior(graph), transition_prior(graph))
-    return arhmm.with_known_states(prior, fit, series, known, int(given.max()) + 1)
+    return arhmm.with_known_states(arhmm_prior(graph), fit, series, known, int(given.max()) + 1)
