@@ -21,6 +21,7 @@ from svae.arhmm.model import paths
 from svae.bench.rows import Row, command_line, line, table, write
 from svae.config import Config, override
 from svae.data import Recordings, load
+from svae.durations import frames_from_duration
 from svae.evaluation import score_segmentation
 from svae.pgm import SLDS
 from svae.presets import settings_for
@@ -43,12 +44,15 @@ def whole_model(recordings: Recordings, config: Config) -> States:
 
 
 def second_stage(recordings: Recordings, config: Config) -> States:
-    """The AR-HMM's own states, with the persistence that was found for the model."""
+    """The AR-HMM's own states, at the price that was found for the model."""
     fitted = fit(recordings, override(config, ["joint.steps=0"]))
     data = training_batch(recordings.map(standardizer_for(recordings, config).apply), config)
     series = encoded_paths(fitted.model, data)
     settings = config.dynamics
-    effort = arhmm.Effort(settings.laps, restarts=settings.restarts)
+    duration, run = config.model.typical_duration, None
+    if duration is not None:
+        run = round(frames_from_duration(duration, recordings.rate, "model.typical_duration"))
+    effort = arhmm.Effort(settings.laps, restarts=settings.restarts, run=run)
     # From all states that the model began with, not from those that it kept
     graph = graph_for(config, fitted.prior._replace(num_states=None))
     assert isinstance(graph, SLDS)

@@ -157,8 +157,8 @@ def restless(num_sequences=4, time=480):
     return series
 
 
-def restless_prior():
-    return arhmm.Prior(default_prior(np.full(SIZE, 0.1)), arhmm.StickyPrior())
+def restless_prior(price):
+    return arhmm.Prior(default_prior(np.full(SIZE, 0.1)), arhmm.StickyPrior(), price)
 
 
 def frames_a_segment(fit, series):
@@ -169,18 +169,16 @@ def frames_a_segment(fit, series):
 def test_a_duration_has_its_price():
     """Noise tells states apart within two frames, which pseudo-counts for staying would not bridge."""
     series, effort = restless(), arhmm.Effort(run=120)
-    price, lasting = arhmm.price_for_duration(series, restless_prior(), 4, 120.0, effort=effort)
+    price, lasting = arhmm.price_for_duration(series, restless_prior, 4, 120.0, effort=effort)
     assert price > 5
     assert 80 < lasting < 200
-    cheap, dear = (
-        arhmm.fit_arhmm(series, restless_prior()._replace(price=x), 4, effort=effort) for x in (1.0, price)
-    )
+    cheap, dear = (arhmm.fit_arhmm(series, restless_prior(x), 4, effort=effort) for x in (1.0, price))
     np.testing.assert_allclose(frames_a_segment(cheap, series), 20, rtol=0.1)
     np.testing.assert_allclose(frames_a_segment(dear, series), 120, rtol=0.1)
     assert dear.elbo < cheap.elbo
 
 
 def test_states_that_last_anyway_cost_what_they_are_worth():
-    price, lasting = arhmm.price_for_duration(restless(), restless_prior(), 4, 15.0)
+    price, lasting = arhmm.price_for_duration(restless(), restless_prior, 4, 15.0)
     assert price == 1
     assert lasting >= 15

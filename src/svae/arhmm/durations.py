@@ -6,6 +6,8 @@ states has no such limit. Which price it takes depends on the data, so it is fou
 the longer the higher it is.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -28,7 +30,7 @@ def mean_duration(sequences: Sequences, fit: Fit) -> float:
 
 def price_for_duration(
     series: list[Float[ndarray, "_ n"]],
-    prior: Prior,
+    prior_at: Callable[[float], Prior],
     num_states: int,
     frames: float,
     seed: int = 0,
@@ -36,6 +38,7 @@ def price_for_duration(
 ) -> tuple[float, float]:
     """The price with which segments last about `frames`, and how long they last then; one at least.
 
+    `prior_at` is the prior with a price.
     Fits begin with short runs, whatever `effort` says: a price that joins those will keep longer ones whole.
     """
     effort = (Effort() if effort is None else effort)._replace(run=None)
@@ -43,7 +46,7 @@ def price_for_duration(
 
     def lasting(price: float) -> float:
         """For how long they do."""
-        dear, rng = prior._replace(price=price), np.random.default_rng(seed)
+        dear, rng = prior_at(price), np.random.default_rng(seed)
         with one_thread():
             fit = begin(dear, sequences, num_states, rng, effort)
             for _ in range(min(LAPS, effort.max_laps)):

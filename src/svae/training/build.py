@@ -112,7 +112,9 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     form = best_form() if settings.form is None else Form(settings.form)
     states = settings.num_states if prior.num_states is None else prior.num_states
     move = max(LEAVING / max(states - 1, 1), LEAST_MOVE)
-    switching: dict[str, Any] = {"stay": STAY, "move": move, "price": prior.price}
+    # What the prior has seen has its price too: counts of the data do
+    pseudo_counts = {"stay": prior.price * STAY, "move": prior.price * move}
+    switching: dict[str, Any] = {**pseudo_counts, "price": prior.price}
     moving = {**switching, "innovation": prior.innovation}
     dynamics = None if prior.dynamics is None else _hashable(prior.dynamics)
     match settings.graph:

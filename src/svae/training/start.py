@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,26 +87,29 @@ def find_start(
     assert isinstance(graph, ChainGraph)
     if isinstance(graph, SLDS | SemiMarkovSLDS) and settings.shared > 0:
         prior = prior._replace(dynamics=shared_dynamics(graph, series, settings.shared))
-        graph = graph_for(config, prior)
-        assert isinstance(graph, ChainGraph)
+        graph = _chain_graph(config, prior)
     if not isinstance(graph, LDS) and config.model.typical_duration is not None:
         frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
         effort = effort._replace(run=round(frames))
-        price, lasting = arhmm.price_for_duration(
-            series, arhmm_prior(graph), graph.num_states, frames, seed, effort
-        )
+        dear = lambda price: arhmm_prior(_chain_graph(config, prior._replace(price=price)))
+        price, lasting = arhmm.price_for_duration(series, dear, graph.num_states, frames, seed, effort)
         note({"event": "price", "price": price, "frames": lasting, "asked": frames})
         prior = prior._replace(price=price)
-        graph = replace(graph, price=price)
+        graph = _chain_graph(config, prior)
     report = lambda lap, fit: note({"lap": lap, "elbo": fit.elbo, "states": fit.posterior.num_states})
     fit = fit_dynamics(graph, series, seed, effort, report)
     if data.allowed is not None:
         fit = _with_labels(graph, fit, series, np.asarray(data.allowed))
     if not isinstance(graph, LDS):  # from here on, states that the data do not ask for would only cost time
         prior = prior._replace(num_states=fit.posterior.num_states)
-        graph = graph_for(config, prior)
-        assert isinstance(graph, ChainGraph)
+        graph = _chain_graph(config, prior)
     return Start(prior, parameters_from_arhmm(graph, fit, series, weight))
+
+
+def _chain_graph(config: Config, prior: GraphPrior) -> ChainGraph:
+    graph = graph_for(config, prior)
+    assert isinstance(graph, ChainGraph)
+    return graph
 
 
 def _with_labels(
