@@ -17,7 +17,7 @@ from svae.arhmm.local import Sequences, one_thread, pad
 from svae.arhmm.model import Fit, Prior, paths
 
 HIGHEST = 1e3
-TRIALS = 5
+TRIALS = 4  # after that without a price
 LAPS = 5  # of a trial, which keeps all states
 
 
@@ -38,8 +38,8 @@ def price_for_duration(
 ) -> tuple[float, float]:
     """The price with which segments last about `frames`, and how long they last then; one at least.
 
-    `prior_at` is the prior with a price.
-    Fits begin with short runs, whatever `effort` says: a price that joins those will keep longer ones whole.
+    `prior_at` is the prior with a price. Fits begin with short runs, whatever `effort` says: a
+    price that joins those will keep longer ones whole.
     """
     effort = (Effort() if effort is None else effort)._replace(run=None)
     sequences = pad(series)
@@ -53,12 +53,12 @@ def price_for_duration(
                 fit = lap(dear, sequences, fit, effort.batch_size)
         return mean_duration(sequences, fit)
 
+    tried = [(1.0, lasting(1.0))]
+    if tried[0][1] >= frames:
+        return tried[0]
     low, high = 0.0, float(np.log10(HIGHEST))
-    tried: list[tuple[float, float]] = []
-    for number in range(TRIALS):
-        middle = 0.0 if number == 0 else (low + high) / 2
+    for _ in range(TRIALS):
+        middle = (low + high) / 2
         tried.append((float(10**middle), lasting(float(10**middle))))
-        if number == 0 and tried[0][1] >= frames:
-            break
         low, high = (middle, high) if tried[-1][1] < frames else (low, middle)
     return min(tried, key=lambda trial: abs(np.log(trial[1] / frames)))
