@@ -26,17 +26,30 @@ def key():
     return jax.random.key(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _keep_loops_short():
+    """Loops of a few steps stay loops: written out they would take as many times as long to compile."""
+    from svae.kernels import scan  # here, where shapes and types are watched already
+
+    scan.WRITTEN_OUT = 1
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_programs():
-    """They fill the memory, and no other file's tests would use them."""
+    """They fill the memory, and few are used by other files' tests."""
     yield
-    jax.clear_caches()
+    if _num_maps() > 8_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)
 def _keep_maps_few():
     """Each compiled program holds memory maps, of which a process may have only so many (65,530)."""
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+    if _num_maps() > 30_000:
         jax.clear_caches()
+
+
+def _num_maps():
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0

@@ -37,7 +37,7 @@ from svae.models import SVAE
 from svae.pgm import SLDS
 from svae.scoring import bounds, evaluate, likeness
 from svae.streaming import Stream, agreement, segment_online
-from svae.training.artifact import Fitted, load_fitted, save_fitted
+from svae.training.artifact import FORMAT, Fitted, load_fitted, save_fitted
 from svae.training.build import GraphPrior, untrained
 
 CHANNELS = ("x", "y", "z")
@@ -367,7 +367,11 @@ def test_results_do_not_go_into_a_file(saved, command):
     [
         ("model.json", "{", r"model\.json is not valid JSON"),
         ("model.json", "[1]", r"model\.json must hold names and values, and holds list"),
-        ("model.json", '{"format": 1}', r"model\.json is not the card of a model: it has no config"),
+        (
+            "model.json",
+            json.dumps({"format": FORMAT}),
+            r"model\.json is not the card of a model: it has no config",
+        ),
         ("model.safetensors", "", r"model\.safetensors cannot be read; is the file whole"),
     ],
 )

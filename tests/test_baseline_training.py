@@ -21,7 +21,7 @@ from svae.runs import write_results
 from svae.scoring import evaluate
 from svae.streaming import Stream
 from svae.training.artifact import load_fitted, save_fitted
-from svae.training.build import GraphPrior, untrained_model
+from svae.training.build import GraphPrior, untrained
 from svae.training.pipeline import fit, training_batch
 from svae.training.stages import Rates, optimiser_for
 from svae.training.step import begin, run_steps
@@ -74,9 +74,9 @@ def test_trained_stored_and_loaded(name, tmp_path):
     """The same bound after the files as before; training has moved what it should."""
     config = settings(name, *(["pretrain.steps=1"] if name == "sin-lds" else []))
     fitted = fit(waves(), config)
-    untrained = untrained_model(config, 2, fitted.prior)
+    begun = untrained(config, 2, fitted.prior)
     same = jax.tree.map(
-        lambda x, y: bool(np.all(x == y)), *(eqx.filter(m, eqx.is_array) for m in (fitted.model, untrained))
+        lambda x, y: bool(np.all(x == y)), *(eqx.filter(m, eqx.is_array) for m in (fitted.model, begun))
     )
     assert not any(jax.tree.leaves(same.likelihood))
     assert np.mean(jax.tree.leaves(same)) < 0.1
@@ -101,7 +101,7 @@ def test_the_end_of_training_is_the_coldest(concrete):
     _, folder = concrete
     assert float(load_fitted(folder).model.relaxation.temperature) == pytest.approx(COLDEST, rel=1e-4)
     config = settings("dks-concrete")
-    model, data = untrained_model(config, 2, GraphPrior()), training_batch(waves(), config)
+    model, data = untrained(config, 2, GraphPrior()), training_batch(waves(), config)
     optimiser = optimiser_for(model, Rates(), 4, 3)
     state, _ = run_steps(begin(model, optimiser), data, jax.random.key(0), optimiser, 2, 2)
     assert float(state.model.relaxation.temperature) == pytest.approx(COLDEST**0.5, rel=1e-4)
@@ -149,7 +149,7 @@ def test_what_only_a_graph_can_do_is_refused_in_words(concrete):
     with pytest.raises(ValueError, match="of kind dks-concrete, not slds"):
         SwitchingSVAE.load(folder)
     config = settings("dks")
-    plain = replace(fitted, config=config, model=untrained_model(config, 2, GraphPrior()))
+    plain = replace(fitted, config=config, model=untrained(config, 2, GraphPrior()))
     with pytest.raises(ValueError, match=r"no discrete states \(dks\)"):
         application.segment(plain, waves())
 
@@ -176,7 +176,7 @@ def test_names_are_settings():
     bias = with_model(settings_for("laplace"), "svae-slds-bias")
     assert (bias.pretrain.steps, bias.dynamics.sequences, bias.joint.steps) == (0, 0, 3300)
     assert (bias.joint.gradient, bias.joint.adjoint, bias.model.form) == ("biased", "unrolled", "sequential")
-    assert isinstance(untrained_model(bias, 2, GraphPrior()).adjoint, Unrolled)
+    assert isinstance(untrained(bias, 2, GraphPrior()).adjoint, Unrolled)
     own = with_model(settings_for("laplace"), "sin-lds")
     assert own.pretrain.steps == 3000
     assert with_model(own, "svae-lds").model == with_model(settings_for("laplace"), "svae-lds").model
@@ -185,6 +185,6 @@ def test_names_are_settings():
 
 def test_models_of_all_names_meet_the_contract_of_one():
     for name in MODELS:
-        model = untrained_model(settings(name), 2, GraphPrior())
+        model = untrained(settings(name), 2, GraphPrior())
         assert issubclass(type(model), Model)
         assert isinstance(model, SVAE) == (name not in SEQUENTIAL)

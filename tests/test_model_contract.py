@@ -19,9 +19,11 @@ from svae.models import Batch
 BATCH, SAMPLES, HORIZON, WEIGHTS = 2, 3, 2, 200
 STEPS, GAIN = 100, 0.4  # of Adam on one batch, and nats for each number that they must gain
 ADAM = optax.adam(3e-2)
-each_model = pytest.mark.parametrize("name", SMALL)
+# All tests of one model in a row: programs of all models would not fit into the memory maps of a process
+each_model = pytest.mark.parametrize("name", SMALL, scope="module")
 # But for how it is trained, the biased model is the other one, and has the same answers.
-each_answering = pytest.mark.parametrize("name", [name for name in SMALL if name != "svae-slds-bias"])
+ANSWERING = [name for name in SMALL if name != "svae-slds-bias"]
+each_answering = pytest.mark.parametrize("name", ANSWERING, scope="module")
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ from svae.reproduce import (
 from svae.reproduce.results import Results
 from svae.reproduce.run import module_of
 from svae.studies.natural.setting import METHODS, RATES, checkpoints
-from svae.training.build import GraphPrior, untrained_model
+from svae.training.build import GraphPrior, untrained
 
 FRAMES, JOINTS = 30, 2
 TINY = replace(
@@ -283,7 +283,7 @@ def test_architectures(tmp_path):
 def test_gradients_of_an_svae(monkeypatch):
     """Windows and models are those of the table."""
     config = efforts.config_for(efforts.TASKS["mocap"], TINY, "walks", "svae-slds", 0)
-    model = untrained_model(config, 3 * JOINTS, GraphPrior())
+    model = untrained(config, 3 * JOINTS, GraphPrior())
     standardizer = SimpleNamespace(apply=lambda values: 2 * values)
     fitted = SimpleNamespace(
         model=model, config=config, standardizer=standardizer, channels=DATA["walks"].channels

@@ -14,6 +14,8 @@ All functions read the symmetric part of their argument, return exactly symmetri
 result is symmetric, and have closed-form derivatives in both modes, so nothing is taped.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -74,33 +76,45 @@ def symmetric(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     return symmetrize(a)
 
 
+def diagonal(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n"]:
+    """Diagonals, by a strided slice: programs are shorter than with the gather of `jnp.diagonal`."""
+    size = a.shape[-1]
+    return a.reshape(*a.shape[:-2], size * size)[..., :: size + 1]
+
+
 def identity_like(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     """Identity matrices in the shape and type of `a`."""
     return jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
 
 
-@jax.custom_jvp
+# A program has dozens of factorisations of few shapes: `jit` traces each shape once.
+@jax.jit
 def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     """Lower triangular W with W A W' = I; all NaN where A is not positive definite."""
+    return _inverse_cholesky(a)
+
+
+@jax.custom_jvp
+def _inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     size = a.shape[-1]
     if jax.default_backend() == "gpu" and size <= tiles.LARGEST and tiles.can_hold(a.dtype):
         return kernel.inverse_cholesky(a)
     index = jnp.arange(size)
     below = index[:, None] > index[None, :]
+    at = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
 
     # Eliminate [A | I] -> [D L' | L^-1] with unit lower L, in place: column j of the left half is done
     # with after step j, and column j of L^-1 is what takes its room.
     def eliminate(j, work):
-        row = lax.dynamic_index_in_dim(work, j, axis=-2, keepdims=False)
-        column = lax.dynamic_index_in_dim(work, j, axis=-1, keepdims=False)
-        pivot = lax.dynamic_index_in_dim(row, j, axis=-1)
+        row, column = at(work, j, axis=-2), at(work, j, axis=-1)
+        pivot = at(row, j, axis=-1)[..., None]
         multiplier = jnp.where(_along(index > j, column), column / pivot, 0)
         row = jnp.where(_along(index == j, row), 1, row)
         freed = _along((index[:, None] > j) & (index[None, :] == j), work)
         return jnp.where(freed, 0, work) - outer(multiplier, row)
 
     work = lax.fori_loop(0, size, eliminate, symmetrize(a))
-    pivots = jnp.diagonal(work, axis1=-2, axis2=-1)
+    pivots = diagonal(work)
     unit_inverse = jnp.where(_along(below, work), work, identity_like(work))
     result = unit_inverse / jnp.sqrt(pivots)[..., :, None]
     sound = jnp.all((pivots > 0) & (pivots < jnp.inf), axis=-1) & jnp.all(jnp.isfinite(result), axis=(-2, -1))
@@ -112,7 +126,7 @@ def _along(mask: Array, like: Array) -> Array:
     return mask.reshape((1,) * (like.ndim - mask.ndim) + mask.shape)
 
 
-@inverse_cholesky.defjvp
+@_inverse_cholesky.defjvp
 def _inverse_cholesky_jvp(primals, tangents):
     # With A = L L' and W = L^-1:  dL = L Phi(W dA W'),  dW = -Phi(W dA W') W,
     # where Phi keeps the lower triangle and halves the diagonal.
@@ -129,17 +143,24 @@ def cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     return factor * jnp.tril(jnp.ones_like(factor))  # not `tril`, which would put zeros over NaN
 
 
-@jax.custom_jvp
+@jax.jit
 def inverse_and_log_det(
     a: Float[Array, "*batch n n"],
 ) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch"]]:
     """Inverse and log-determinant from one factorisation."""
+    return _inverse_and_log_det(a)
+
+
+@jax.custom_jvp
+def _inverse_and_log_det(
+    a: Float[Array, "*batch n n"],
+) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch"]]:
     factor = inverse_cholesky(a)
-    diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
-    return symmetrize(matmul(transpose(factor), factor)), -2 * jnp.sum(jnp.log(diagonal), axis=-1)
+    inv = symmetrize(matmul(transpose(factor), factor))
+    return inv, -2 * jnp.sum(jnp.log(diagonal(factor)), axis=-1)
 
 
-@inverse_and_log_det.defjvp
+@_inverse_and_log_det.defjvp
 def _inverse_and_log_det_jvp(primals, tangents):
     # dA^-1 = -A^-1 dA A^-1,  d log|A| = <A^-1, dA>
     (a,), (tangent,) = primals, tangents

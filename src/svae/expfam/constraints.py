@@ -53,13 +53,13 @@ def unconstrained_from_spd(matrix: Float[Array, "*batch n n"], minimum: float) -
     """
     size, eye, least = matrix.shape[-1], linalg.identity_like(matrix), least_correlation(matrix.dtype)
     matrix = linalg.symmetrize(matrix) - minimum * eye
-    scale = jnp.sqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
+    scale = jnp.sqrt(linalg.diagonal(matrix))
     correlation = matrix / linalg.outer(scale, scale)
     exact = linalg.cholesky((correlation - least * eye) / (1 - least))
-    pivots = jnp.diagonal(exact, axis1=-2, axis2=-1) ** 2
+    pivots = linalg.diagonal(exact) ** 2
     inside = jnp.all(pivots > least, axis=-1)[..., None, None]  # smaller ones are rounding, as NaN is here
     factor = jnp.where(inside, exact, linalg.cholesky(correlation + least * eye))
-    rows = factor / jnp.diagonal(factor, axis1=-2, axis2=-1)[..., :, None]
+    rows = factor / linalg.diagonal(factor)[..., :, None]
     lower = rows[(..., *np.tril_indices(size, -1))]
     return jnp.concatenate([unconstrained_from_above(scale, 0.0), lower], axis=-1)
 

@@ -75,7 +75,7 @@ def with_decoder_potentials(model: SVAE, batch: Batch, filled: Float[Array, "bat
         rate = jnp.where(better, 1, state.rate / 2)
         trial = jax.tree.map(lambda x, y: x + _along(rate, x) * (y - x), best.potentials, best.aim)
         total = lambda x: jnp.sum(_choose(partial, x, jnp.zeros_like(x)), axis=(1, 2))
-        variance = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+        variance = linalg.diagonal(covariance)
         still = better & (total((mean - state.best.mean) ** 2) < STILL**2 * total(variance))
         return _State(trial, best, rate, still, state.rounds + 1)
 

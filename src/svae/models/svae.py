@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from svae import linalg
 from svae.chains import BATCH
 from svae.expfam import (
     UNBIASED,
@@ -218,7 +219,7 @@ class SVAE(Model):
 
 def _latents(inference: Inference) -> Latents:
     z = inference.solution.stats[0]
-    variance = jnp.diagonal(z.second, axis1=-2, axis2=-1) - z.first**2
+    variance = linalg.diagonal(z.second) - z.first**2
     return Latents(z.first, jnp.sqrt(jnp.maximum(variance, 0)))
 
 

@@ -236,7 +236,7 @@ class Reading(NamedTuple):
 def reading(potential: GaussianTerms) -> Reading:
     """Of potentials that say something about z in all directions, or nothing in some of the coordinates."""
     precision = -2 * potential.second
-    silent = jnp.diagonal(precision, axis1=-2, axis2=-1) == 0
+    silent = linalg.diagonal(precision) == 0
     factored = jnp.where(silent[..., None], linalg.identity_like(precision), precision)
     whitening = linalg.inverse_cholesky(factored)
     return Reading(matvec(whitening, potential.first), matmul(whitening, precision))
@@ -318,7 +318,7 @@ def _sound(scores: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 def _root(covariance: Float[Array, "*b n n"]) -> Float[Array, "*b n n"]:
     """A lower triangular root, with a little more variance where rounding has left none."""
-    diagonal = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+    diagonal = linalg.diagonal(covariance)
     scale = jnp.sqrt(jnp.maximum(diagonal, jnp.finfo(covariance.dtype).tiny))
     correlation, eye = covariance / linalg.outer(scale, scale), linalg.identity_like(covariance)
     fine, coarse = (linalg.cholesky(correlation + extra * eye) for extra in (1e-6, 1e-3))
@@ -358,7 +358,7 @@ def _backwards(
             choice_key, here_key, there_key = jax.random.split(key, 3)
             off = z[None] - means[:, rule]
             white = matvec(whitening[:, rule], off)
-            diagonal = jnp.diagonal(whitening[:, rule], axis1=-2, axis2=-1)
+            diagonal = linalg.diagonal(whitening[:, rule])
             leads_here = system.successor[now.mode, rule] == mode
             way = jnp.where(leads_here, system.log_probability[now.mode, rule], FORBIDDEN)
             scores = way + jnp.sum(jnp.log(diagonal) - 0.5 * white**2, axis=-1)

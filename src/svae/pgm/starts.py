@@ -33,7 +33,7 @@ from svae.pgm.factors import normal_log_density, transition_log_density
 
 def _independent_moments(potential: GaussianTerms) -> tuple[GaussianTerms, Bool[Array, "time"]]:
     """Moments of the potentials as densities, and the steps at which they are densities."""
-    proper = jnp.all(jnp.diagonal(potential.second, axis1=-2, axis2=-1) < 0, axis=-1)
+    proper = jnp.all(linalg.diagonal(potential.second) < 0, axis=-1)
     harmless = Gaussian().harmless(potential)
     filled = GaussianTerms(*(choose(proper, x, y) for x, y in zip(potential, harmless, strict=True)))
     return Gaussian().expected_stats(filled), proper

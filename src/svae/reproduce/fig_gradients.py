@@ -13,7 +13,7 @@ from svae.reproduce.results import Results, Row, Shown
 from svae.studies.gradients import encoded, picture, summary, synthetic
 from svae.studies.gradients.experiments import study
 from svae.studies.gradients.problems import Case, System
-from svae.training.build import GraphPrior, untrained_model
+from svae.training.build import GraphPrior, untrained
 from svae.words import table
 
 KEY = ("system",)
@@ -59,7 +59,7 @@ def _windows_and_models(request: Request, count: int) -> tuple[np.ndarray, dict[
     ((_, fitted),) = models_of("mocap", given, request, ["svae-slds"])
     values = [fitted.standardizer.apply(item.values) for item in given.test]
     some = np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int)
-    new = untrained_model(fitted.config, len(fitted.channels), GraphPrior())
+    new = untrained(fitted.config, len(fitted.channels), GraphPrior())
     assert isinstance(new, SVAE)
     assert isinstance(fitted.model, SVAE)
     return np.stack([values[i] for i in some]), {"new": new, "trained": fitted.model}

@@ -13,7 +13,7 @@ from svae.reproduce.efforts import EFFORTS, TASKS, config_for
 from svae.reproduce.published import ARCHITECTURES
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.training.build import GraphPrior, untrained_model
+from svae.training.build import GraphPrior, blank
 from svae.words import table
 
 KEY = ("model",)
@@ -31,7 +31,7 @@ def measure(request: Request, results: Results) -> None:
     results.settle(**request.about(data=f"none: {CHANNELS} channels"))
     for model in ARCHITECTURES:
         config = config_for(TASKS["mocap"], EFFORTS["full"], "none", model, seed=0)
-        shapes = eqx.filter_eval_shape(lambda: untrained_model(config, CHANNELS, GraphPrior()))
+        shapes = blank(config, CHANNELS, GraphPrior())
         results.add({"model": model, **dict(zip(PARTS, sizes(shapes), strict=True))})
 
 

@@ -10,7 +10,7 @@ from svae.cards import read_card, write_card
 from svae.config import Config, make_config
 from svae.data import Standardizer
 from svae.models import Model
-from svae.training.build import GraphPrior, untrained_model
+from svae.training.build import GraphPrior, blank
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
 FORMAT = 2
@@ -67,14 +67,13 @@ def load_fitted(folder: Path) -> Fitted:
             raise ValueError(f"{path} is not the card of a model: it has no {name}")
     config = make_config(card["config"])
     prior = GraphPrior(**card["prior"])
-    blank = untrained_model(config, len(card["channels"]), prior)
     weights = folder / "model.safetensors"
     try:
         arrays = load_file(weights)
     except SafetensorError as error:
         raise ValueError(f"{weights} cannot be read; is the file whole? ({error})") from None
     return Fitted(
-        tree_from_arrays(blank, arrays),
+        tree_from_arrays(blank(config, len(card["channels"]), prior), arrays),
         config,
         Standardizer.from_dict(card["standardizer"]),
         tuple(card["channels"]),

@@ -49,6 +49,9 @@ ADJOINTS = {
     "no-solve": NoSolve(),
     "unrolled": Unrolled(),
 }
+QUICKLY: dict[str, Any] = {
+    "compiler_options": {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+}
 RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
 
@@ -139,18 +142,30 @@ def _hashable(nested: Any) -> Any:
     return tuple(map(_hashable, nested)) if isinstance(nested, list | tuple) else nested
 
 
-def untrained_model(config: Config, num_features: int, prior: GraphPrior) -> Model:
-    """A model of any kind, with random networks."""
-    if config.model.kind == "svae":
-        return untrained(config, num_features, prior)
+def untrained(config: Config, num_features: int, prior: GraphPrior) -> Any:
+    """A model of any kind, with random networks.
+
+    In one program, and on CPUs one that is compiled quickly: it runs once.
+    """
+    options = QUICKLY if jax.default_backend() == "cpu" else {}
+    return eqx.filter_jit(lambda: _described(config, num_features, prior), **options)()
+
+
+def blank(config: Config, num_features: int, prior: GraphPrior) -> Any:
+    """The same with shapes in place of arrays."""
+    return eqx.filter_eval_shape(lambda: _described(config, num_features, prior))
+
+
+def _described(config: Config, num_features: int, prior: GraphPrior) -> Model:
     likelihood = likelihood_for(config, num_features)
+    if config.model.kind == "svae":
+        return _described_svae(config, likelihood, num_features, prior)
     return untrained_baseline(config.model, likelihood, num_features, jax.random.key(config.seed))
 
 
-def untrained(config: Config, num_features: int, prior: GraphPrior) -> SVAE:
+def _described_svae(config: Config, likelihood: Likelihood, num_features: int, prior: GraphPrior) -> SVAE:
     """A graphical model between random networks."""
     settings, joint = config.model, config.joint
-    likelihood = likelihood_for(config, num_features)
     kind = Residual if settings.linear else MLP
     key, encoder_key, decoder_key = jax.random.split(jax.random.key(config.seed), 3)
     encoder = mlp_encoder(

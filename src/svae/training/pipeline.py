@@ -20,7 +20,6 @@ from svae.training.build import (
     recognition_for,
     require_possible,
     untrained,
-    untrained_model,
 )
 from svae.training.checkpoint import Checkpoints, MetricsFile
 from svae.training.loop import Plan, Record, Watch, train
@@ -146,7 +145,7 @@ class _Fit:
         """All stages that have steps; a model without a graph has the last one only."""
         config, features = self.config, self.recordings.num_features
         if config.model.kind != "svae":
-            return self._fitted(*self._joint(untrained_model(config, features, GraphPrior())), GraphPrior())
+            return self._fitted(*self._joint(untrained(config, features, GraphPrior())), GraphPrior())
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
         graph = graph_for(config, start.prior)

@@ -5,6 +5,7 @@ nothing yet drags the networks to one state that explains all. Each stage hands 
 which it cannot go far wrong; each can be called by itself.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import equinox as eqx
@@ -14,7 +15,7 @@ import numpy as np
 import optax
 
 from svae.chains import Form
-from svae.expfam import MNIWParameters, NIWParameters, natural_descent
+from svae.expfam import MNIWParameters, NIWParameters, ParameterFamily, natural_descent
 from svae.models import SVAE, Batch, Model, with_graph
 from svae.networks import COLDEST, Gaussian, Residual
 from svae.pgm import LDS, LDSGlobals, StandardNormal
@@ -39,13 +40,21 @@ def optimiser_for(model: Model, rates: Rates, steps: int, num_sequences: int) ->
     posterior that a whole data set like this batch would give; `rates.graph` is the share of it to go
     (with zero, it stays as it is).
     """
+    family = model.pgm.family if isinstance(model, SVAE) else None
+    return _optimiser(family, rates, steps, num_sequences)
+
+
+@lru_cache  # for the same numbers the same object, by which a second fit finds its programs compiled
+def _optimiser(
+    family: ParameterFamily | None, rates: Rates, steps: int, num_sequences: int
+) -> optax.GradientTransformation:
     falling = lambda rate: optax.cosine_decay_schedule(rate, max(steps, 1), rates.last)
     networks, noise = optax.adam(falling(rates.network)), optax.adam(falling(rates.noise))
-    if not isinstance(model, SVAE):
+    if family is None:
         return make_optimiser(networks, noise, None, cooling(steps))
     graph = optax.set_to_zero()
     if rates.graph > 0:
-        graph = natural_descent(model.pgm.family, falling(rates.graph), float(num_sequences))
+        graph = natural_descent(family, falling(rates.graph), float(num_sequences))
     return make_optimiser(networks, noise, graph)
 
 

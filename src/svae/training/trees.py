@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 def arrays_from_tree(tree: Any) -> dict[str, Any]:
     """Every array of a tree, by name."""
-    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
+    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, _is_array))[0]
     return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
 
 
 def tree_from_arrays(like: Any, arrays: dict[str, Any]) -> Any:
-    """The inverse: `like`, with these arrays in place of its own."""
+    """The inverse: `like`, with these arrays in place of its own or of their shapes."""
     names = arrays_from_tree(like)
     if set(names) != set(arrays):
         different = sorted(set(names) ^ set(arrays))
@@ -22,6 +22,10 @@ def tree_from_arrays(like: Any, arrays: dict[str, Any]) -> Any:
     for name, leaf in names.items():
         if arrays[name].shape != leaf.shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, not {leaf.shape}")
-    structure = jax.tree.structure(eqx.filter(like, eqx.is_array))
+    structure = jax.tree.structure(eqx.filter(like, _is_array))
     filled = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
-    return eqx.combine(filled, eqx.filter(like, eqx.is_array, inverse=True))
+    return eqx.combine(filled, eqx.filter(like, _is_array, inverse=True))
+
+
+def _is_array(x: Any) -> bool:
+    return eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct)
