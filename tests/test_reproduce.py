@@ -204,6 +204,8 @@ def test_motion_capture(tmp_path, monkeypatch):
         found = rows_of("fig-segmentations")
         assert [row["label"] for row in found] == ["fast", "slow"]
         assert all(len(row["states"]) == FRAMES for row in found)
+        poses = packing.unpacked(found[0]["poses"])
+        np.testing.assert_allclose(poses, DATA["walks"][found[0]["clip"]].values[12:13], atol=0.01)  # noise
         assert "slow" in check_again("fig-segmentations", tmp_path)
         run("fig-interpolations", *given)
         truth, drawn = rows_of("fig-interpolations")

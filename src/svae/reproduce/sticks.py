@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from numpy import ndarray
 
 from svae.data import Skeleton
@@ -27,6 +28,6 @@ def stick_figure(
     """
     x, y, z = np.asarray(frame, float).reshape(-1, 3).T
     across = np.cos(TURN) * x + np.sin(TURN) * z + shift
-    for joint, parent in enumerate(parents):
-        start = (across[parent], y[parent]) if parent >= 0 else (shift, 0.0)
-        axes.plot([start[0], across[joint]], [start[1], y[joint]], color=color, lw=lw, solid_capstyle="round")
+    places = [*zip(across, y, strict=True), (shift, 0.0)]  # the last is where parent -1 is
+    bones = [(places[parent], places[joint]) for joint, parent in enumerate(parents)]
+    axes.add_collection(LineCollection(bones, colors=color, linewidths=lw, capstyle="round"))
