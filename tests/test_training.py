@@ -356,9 +356,14 @@ def test_a_duration_that_is_asked_for_has_its_price_in_the_model():
     assert free.prior.price == 1
 
 
-def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path):
-    second = fit(waves(), override(Config(), TINY))
-    loaded = load_fitted(save_fitted(fitted, tmp_path))
+def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fitted, tmp_path, caplog):
+    with jax.log_compiles():
+        second = fit(waves(), override(Config(), TINY))
+        assert any("Compiling" in line for line in caplog.messages)  # something small
+        assert not any("Compiling jit(take_steps)" in line for line in caplog.messages)
+        caplog.clear()
+        loaded = load_fitted(save_fitted(fitted, tmp_path))
+        assert not any("Compiling" in line for line in caplog.messages)
     for name, array in arrays_from_tree(fitted.model).items():
         np.testing.assert_array_equal(array, arrays_from_tree(second.model)[name])
         np.testing.assert_array_equal(array, arrays_from_tree(loaded.model)[name])

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from svae.chains import Form, best_form
+from svae.compiling import once
 from svae.config import Config
 from svae.data import DataError, Recordings
 from svae.durations import frames_from_duration
@@ -48,9 +49,6 @@ ADJOINTS = {
     "conjugate-gradients": ConjugateGradients(),
     "no-solve": NoSolve(),
     "unrolled": Unrolled(),
-}
-QUICKLY: dict[str, Any] = {
-    "compiler_options": {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 }
 RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
@@ -143,12 +141,8 @@ def _hashable(nested: Any) -> Any:
 
 
 def untrained(config: Config, num_features: int, prior: GraphPrior) -> Any:
-    """A model of any kind, with random networks.
-
-    In one program, and on CPUs one that is compiled quickly: it runs once.
-    """
-    options = QUICKLY if jax.default_backend() == "cpu" else {}
-    return eqx.filter_jit(lambda: _described(config, num_features, prior), **options)()
+    """A model of any kind, with random networks."""
+    return once(lambda: _described(config, num_features, prior))
 
 
 def blank(config: Config, num_features: int, prior: GraphPrior) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from svae.compiling import once
 from svae.config import Config, write_config
 from svae.data import Recordings, Standardizer, places
 from svae.durations import frames_from_duration
@@ -149,7 +150,8 @@ class _Fit:
         model, ending = self._pretrain(untrained(config, features, GraphPrior()))
         start = self._dynamics(model, hurry=ending == "interrupted")
         graph = graph_for(config, start.prior)
-        model = with_graph(model, graph, start.parameters, recognition_for(config, graph))
+        recognition = recognition_for(config, graph)
+        model = once(with_graph, model, graph, start.parameters, recognition)
         if config.model.graph in MOVING and start.prior.innovation is not None:
             model = with_sure_potentials(model, self._chosen(), start.prior.innovation)
         if ending != "interrupted":
@@ -163,7 +165,8 @@ class _Fit:
     def _pretrain(self, model: SVAE) -> tuple[SVAE, str]:
         settings = self.config.pretrain
         persistence = 0.0 if self.config.model.graph in TIMELESS else settings.persistence
-        model = with_simple_prior(with_principal_components(model, self._seen().read()), persistence)
+        model = with_principal_components(model, self._seen().read())
+        model = once(with_simple_prior, model, persistence)
         pieces = self.data.pieces(settings.frames)
         held_out = None if self.held_out is None else self.held_out.pieces(settings.frames)
         rates = Rates(settings.network_rate, settings.noise_rate, graph=0.0)

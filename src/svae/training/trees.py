@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 
 def arrays_from_tree(tree: Any) -> dict[str, Any]:
@@ -23,7 +22,7 @@ def tree_from_arrays(like: Any, arrays: dict[str, Any]) -> Any:
         if arrays[name].shape != leaf.shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, not {leaf.shape}")
     structure = jax.tree.structure(eqx.filter(like, _is_array))
-    filled = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
+    filled = jax.tree.unflatten(structure, [jax.device_put(arrays[name]) for name in names])
     return eqx.combine(filled, eqx.filter(like, _is_array, inverse=True))
 
 
