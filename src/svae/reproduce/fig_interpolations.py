@@ -15,7 +15,7 @@ from svae.reproduce.material import material
 from svae.reproduce.packing import packed, unpacked
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.sticks import moving_parents, stick_figure
+from svae.reproduce.sticks import REACH, moving_parents, stick_figure
 from svae.words import table
 
 KEY = ("model",)
@@ -31,8 +31,7 @@ def measure(request: Request, results: Results) -> None:
     given = material("mocap", request)
     window = liveliest(given.test)
     gap = [round(share * given.window) for share in HIDDEN]
-    skeleton = given.test.skeleton
-    parents = None if skeleton is None else moving_parents(skeleton)
+    parents = moving_parents(given.test.skeleton)
     results.settle(**request.about(data=given.caption, window=window.names[0], gap=gap, parents=parents))
     kept = np.arange(given.window)
     if parents is not None:  # what the picture shows is enough
@@ -93,7 +92,7 @@ def _sticks(rows: list[Row], about: dict[str, Any]) -> Figure:
             color = PALETTE[5] if first <= frame < last else INK
             stick_figure(axes, joints, about["parents"], BETWEEN * turn, color)
         axes.set_aspect("equal", adjustable="datalim")
-        axes.set(xticks=[], yticks=[], xlim=(-0.5 * BETWEEN, (FIGURES - 0.5) * BETWEEN), ylim=(-1.1, 0.9))
+        axes.set(xticks=[], yticks=[], xlim=(-0.5 * BETWEEN, (FIGURES - 0.5) * BETWEEN), ylim=REACH)
         axes.spines[:].set_visible(False)
         axes.set_ylabel(row["model"], rotation=0, ha="right", va="center", fontsize=9, color=INK)
     return figure

@@ -17,7 +17,7 @@ from svae.reproduce.material import material
 from svae.reproduce.packing import packed, unpacked
 from svae.reproduce.request import Request
 from svae.reproduce.results import Results, Row, Shown
-from svae.reproduce.sticks import moving_parents, stick_figure
+from svae.reproduce.sticks import REACH, moving_parents, stick_figure
 from svae.states import runs
 from svae.words import table
 
@@ -31,8 +31,7 @@ ROOM = 1.35  # and metres
 def measure(request: Request, results: Results) -> None:
     """Clips of as many actions as there are, and their most likely states."""
     given = material("mocap", request)
-    skeleton = given.clips.skeleton
-    parents = None if skeleton is None else moving_parents(skeleton)
+    parents = moving_parents(given.clips.skeleton)
     results.settle(**request.about(data=given.caption, rate=given.clips.rate, parents=parents))
     clips = various(given.clips)
     missing = lambda model: not all(results.has(model, name) for name in clips.names)
@@ -89,16 +88,16 @@ def _figure(rows: list[Row], parents: Sequence[int] | None) -> Figure:
     panels = figure.subplots(len(heights) * len(rows), 1, squeeze=False, height_ratios=heights * len(rows))
     longest = max(len(row["states"]) for row in rows)
     several = len({row["model"] for row in rows}) > 1
-    for place, row in enumerate(rows):
-        *above, axes = panels[len(heights) * place :][: len(heights), 0]
+    for (*above, axes), row in zip(panels.reshape(len(rows), len(heights)), rows, strict=True):
         own = [other["states"] for other in rows if other["model"] == row["model"]]
         order = {state: place for place, state in enumerate(_by_use(own))}
         states = [order[state] for state in row["states"]]
         name = row["label"] or row["clip"]
         state_ribbon(axes, states, len(order), f"{row['model']}: {name}" if several else name)
         axes.set_xlim(0.5, longest + 0.5)
-        for panel in above:
-            _poses(panel, row, parents or (), [state_colors(len(order))[state] for state in states], longest)
+        if parents is not None:
+            colors = state_colors(len(order))
+            _poses(above[0], row, parents, [colors[state] for state in states], longest)
     axes.set_xticks([1, longest])
     axes.set_xlabel("frame", fontsize=9, color=INK)
     return figure
@@ -108,7 +107,7 @@ def _poses(axes: Axes, row: Row, parents: Sequence[int], colors: list[str], long
     """Each where its frame is, in the colour of its state."""
     for turn, joints in enumerate(unpacked(row["poses"])):
         stick_figure(axes, joints, parents, ROOM * (turn + 0.5), colors[turn * EVERY + EVERY // 2], lw=1.2)
-    axes.set(xlim=(0, ROOM * longest / EVERY), ylim=(-1.1, 0.9))
+    axes.set(xlim=(0, ROOM * longest / EVERY), ylim=REACH)
     axes.set_axis_off()
 
 

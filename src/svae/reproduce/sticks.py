@@ -10,10 +10,16 @@ from numpy import ndarray
 from svae.data import Skeleton
 
 TURN = np.deg2rad(35)  # of the one who looks, about the vertical axis
+REACH = -1.1, 0.9  # metres below and above the root that a body needs
 
 
-def moving_parents(skeleton: Skeleton) -> list[int]:
-    """The parent of each joint that has channels, by its place among these; -1 where that never moves."""
+def moving_parents(skeleton: Skeleton | None) -> list[int] | None:
+    """The parent of each joint that has channels, by its place among these; -1 where that never moves.
+
+    None of no skeleton.
+    """
+    if skeleton is None:
+        return None
     moving = skeleton.moving
     parents = [skeleton.parents[joint] for joint in moving]
     return [moving.index(parent) if parent in moving else -1 for parent in parents]

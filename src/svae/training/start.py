@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Bool, PRNGKeyArray
 
@@ -52,7 +53,8 @@ class Start:
         with np.load(path) as file:
             stored = dict(file)
         prior = GraphPrior(**json.loads(str(stored.pop("prior"))))
-        return cls(prior, tree_from_arrays(standard_prior(graph_for(config, prior)), stored))
+        shapes = jax.eval_shape(lambda: standard_prior(graph_for(config, prior)))
+        return cls(prior, tree_from_arrays(shapes, stored))
 
 
 def find_start(
