@@ -11,15 +11,16 @@ from svae import application
 from svae.arhmm import Effort
 from svae.config import Config, ConfigError, override
 from svae.data import Recording, as_recordings
-from svae.pgm import JumpingSLDS, SemiMarkovSLDS
+from svae.pgm import JumpingSLDS, PlacedSLDS, SemiMarkovSLDS
 from svae.pgm.semi_markov import SIZES
 from svae.results.page import report_for, state_dynamics, transition_matrix
 from svae.streaming import Stream
 from svae.training.artifact import load_fitted, save_fitted
-from svae.training.initialise import fit_dynamics, parameters_from_arhmm
+from svae.training.initialise import fit_dynamics, parameters_from_arhmm, shared_place
 from svae.training.pipeline import fit
 
-GRAPHS = ["hmm", "normal", "jslds", "hsmm-slds"]  # the others have tests of their own
+GRAPHS = {name: (f"model.graph={name}",) for name in ("hmm", "normal", "jslds", "hsmm-slds")}
+GRAPHS["placed"] = "model.graph=slds", "model.own_starts=true"  # the others have tests of their own
 TINY = [
     "pretrain.steps=2",
     "joint.steps=4",
@@ -49,7 +50,7 @@ def plateaus(count=3, length=30):
 
 
 def settings(graph, *more):
-    return override(Config(), [*TINY, f"model.graph={graph}", *more])
+    return override(Config(), [*TINY, *GRAPHS.get(graph, (f"model.graph={graph}",)), *more])
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_all_questions_have_answers(fitted, graph, tmp_path):
         assert page.transition.size == 0
 
 
-@pytest.mark.parametrize("graph", ["jslds", "hsmm-slds"])
+@pytest.mark.parametrize("graph", ["jslds", "hsmm-slds", "placed"])
 def test_a_report_shows_dynamics_and_transitions(fitted, graph):
     recordings, _ = plateaus()
     found = application.segment(fitted[graph], recordings)
@@ -115,6 +116,11 @@ def test_what_a_graph_lacks_is_named(fitted):
             fit(labelled(recordings, truth), settings(graph, "data.labels=true"))
     with pytest.raises(ConfigError, match=r"model\.graph"):
         settings("markov")
+    for graph in "jslds", "hmm":
+        with pytest.raises(ValueError, match=rf"own_starts is for graph slds, not {graph}"):
+            fit(recordings, settings(graph, "model.own_starts=true"))
+    with pytest.raises(ValueError, match="own_starts is for graph slds, not SIN"):
+        fit(recordings, settings("placed", "model.own_recognition=true"))
 
 
 def test_the_second_stage_finds_the_places_of_an_hmm():
@@ -163,6 +169,28 @@ def test_dwells_of_the_second_stage_are_those_of_its_segments():
     up = int(np.argmax(np.asarray(found.dynamics.mean)[:, 0, 1]))
     np.testing.assert_allclose(mean[[up, 1 - up]], [7, 2], rtol=0.1)
     assert np.all(size[:, 0] < 0.01)  # the same length every time is nothing like a geometric distribution
+
+
+def test_places_of_the_second_stage_are_where_paths_of_that_state_begin():
+    """Paths that begin to go up do so at 5, the others at -5."""
+    rng = np.random.default_rng(0)
+    first = np.arange(20) % 2
+    truth = [np.repeat([k, 1 - k], 10) for k in first]
+    steps = [np.where(k == 0, 1.0, -1.0)[:, None] + 0.1 * rng.normal(size=(len(k), 1)) for k in truth]
+    begin = np.where(first == 0, 5.0, -5.0) + 0.5 * rng.normal(size=20)
+    series = [np.cumsum(np.concatenate([[[z]], x]), axis=0) for z, x in zip(begin, steps, strict=True)]
+    pgm = PlacedSLDS(2, 1, stay=5.0, innovation=1.0, places=_nested(shared_place(series)))
+    found = parameters_from_arhmm(pgm, fit_dynamics(pgm, series, effort=Effort(10)), series)
+    up = int(np.argmax(np.asarray(found.dynamics.mean)[:, 0, 1]))
+    np.testing.assert_allclose(np.asarray(found.initial.mean)[[up, 1 - up], 0], [5, -5], atol=0.5)
+    prior = pgm.family.standard_from_natural(pgm.prior()).initial
+    points = np.concatenate(series)
+    np.testing.assert_allclose(prior.mean[:, 0], points.mean(), rtol=1e-4)
+    np.testing.assert_allclose(prior.scale[:, 0, 0], points.var(), rtol=1e-4)  # E Sigma, with n + 2 of them
+
+
+def _nested(values):
+    return tuple(_nested(x) if isinstance(x, list | tuple) else x for x in values)
 
 
 def test_jumps_of_the_second_stage_are_the_steps_that_change_the_state():

@@ -93,6 +93,9 @@ class ModelSettings(Section):
     own_recognition: bool = Field(
         False, description="Inference by dynamics that share nothing with the model's (SIN): lds and slds."
     )
+    own_starts: bool = Field(
+        False, description="Whether each state has a place of its own where paths begin: slds."
+    )
     form: Literal["sequential", "parallel", "kernel"] | None = Field(
         None, description="Algorithm of inference in time; None: the fastest on this machine."
     )

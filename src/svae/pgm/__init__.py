@@ -13,6 +13,7 @@ from svae.pgm.lds import LDSGlobals as LDSGlobals
 from svae.pgm.mixture import GaussianMixture as GaussianMixture
 from svae.pgm.mixture import MixtureGlobals as MixtureGlobals
 from svae.pgm.normal import StandardNormal as StandardNormal
+from svae.pgm.placed import PlacedSLDS as PlacedSLDS
 from svae.pgm.semi_markov import SemiMarkovSLDS as SemiMarkovSLDS
 from svae.pgm.semi_markov import SemiMarkovSLDSGlobals as SemiMarkovSLDSGlobals
 from svae.pgm.slds import SLDS as SLDS

@@ -113,10 +113,10 @@ def familiar_ways(
 
 
 def familiar_start(system: Switching, chosen: Int[Array, ""], rule: Int[Array, ""]) -> GaussianParameters:
-    """z_1 of a path in the chosen way to begin: where such paths begin and, if known, where the rule of the
-    first step was learned. Both are normal; together they are their product."""
+    """z_1 of a path in the chosen way to begin. Where all begin alike and it is known where the rule of the
+    first step was learned, it is there as well. Both are normal; together they are their product."""
     mean, covariance = (x[chosen] for x in system.initial)
-    if not isinstance(system.dynamics, Learned):
+    if len(system.begin) > 1 or not isinstance(system.dynamics, Learned):
         return GaussianParameters(mean, covariance)
     seen = system.dynamics.inputs[rule]
     learned = seen[-1, -1] * linalg.inverse(seen)  # N V^-1, as in `familiar_ways`

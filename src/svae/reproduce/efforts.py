@@ -42,8 +42,9 @@ TASKS = {
         window=250,
         noise=1e-3,
         # Frames, as long as an action. States that may change at every frame become speeds rather than
-        # motions, and what is drawn from them wanders.
-        own={"svae-slds": ("model.typical_duration=250",)},
+        # motions, and what is drawn from them wanders. Windows begin in the midst of actions, so each state
+        # has its own place where they do.
+        own={"svae-slds": ("model.typical_duration=250", "model.own_starts=true")},
     ),
     "speech": Task("WSJ0", "CREMA-D", window=50, changes=("model.likelihood=gamma",)),
 }

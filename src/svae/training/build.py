@@ -34,6 +34,7 @@ from svae.pgm import (
     GaussianMixture,
     GraphicalModel,
     JumpingSLDS,
+    PlacedSLDS,
     SemiMarkovSLDS,
     StandardNormal,
 )
@@ -54,12 +55,13 @@ RULES = {"unbiased": UNBIASED, "biased": BIASED, "plain": PLAIN}
 
 
 class GraphPrior(NamedTuple):
-    """What the graphical model takes from the data: scales and dynamics of a step, durations, states used."""
+    """What the graphical model takes from the data: scales, dynamics, durations, places, states used."""
 
     innovation: float | None = None
     price: float = 1.0  # of states
     num_states: int | None = None  # those of the settings, if None
     dynamics: Sequence | None = None  # nested; see `SLDS`
+    places: Sequence | None = None  # nested; see `PlacedSLDS`
 
 
 def likelihood_for(config: Config, num_features: int) -> Likelihood:
@@ -82,6 +84,9 @@ def require_possible(recordings: Recordings, config: Config) -> None:
         eqx.filter_eval_shape(untrained_baseline, *known)
     elif config.model.own_recognition and config.model.graph not in ("lds", "slds"):
         raise ValueError(f"model.own_recognition is for graphs lds and slds, not {config.model.graph}")
+    elif config.model.own_starts and (config.model.graph != "slds" or config.model.own_recognition):
+        named = "SIN" if config.model.own_recognition else config.model.graph
+        raise ValueError(f"model.own_starts is for graph slds, not {named}")
     if config.model.typical_duration is not None:
         frames_from_duration(config.model.typical_duration, recordings.rate, "model.typical_duration")
     name, classes = config.model.likelihood, config.model.num_classes
@@ -117,7 +122,7 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
     pseudo_counts = {"stay": prior.price * STAY, "move": prior.price * move}
     switching: dict[str, Any] = {**pseudo_counts, "price": prior.price}
     moving = {**switching, "innovation": prior.innovation}
-    dynamics = None if prior.dynamics is None else _hashable(prior.dynamics)
+    dynamics, places = _hashable(prior.dynamics), _hashable(prior.places)
     match settings.graph:
         case "normal":
             return StandardNormal(latent)
@@ -127,6 +132,8 @@ def graph_for(config: Config, prior: GraphPrior) -> GraphicalModel:
             return LDS(latent, form, prior.innovation)
         case "hmm":
             return HMM(states, latent, form, **switching)
+        case "slds" if settings.own_starts:
+            return PlacedSLDS(states, latent, form, **moving, dynamics=dynamics, places=places)
         case "slds":
             return SLDS(states, latent, form, **moving, dynamics=dynamics)
         case "jslds":

@@ -30,9 +30,11 @@ from svae.pgm import (
     JumpingSLDSGlobals,
     LDSGlobals,
     MixtureGlobals,
+    PlacedSLDS,
     SemiMarkovSLDS,
     SemiMarkovSLDSGlobals,
     SLDSGlobals,
+    priors,
 )
 
 NEVER = 1e8  # pseudo-observations behind weights of zero on the step before
@@ -94,6 +96,17 @@ def shared_dynamics(pgm: SLDS | SemiMarkovSLDS, series: Series, frames: float) -
     share = min(frames / len(steps), 1.0)
     shown = arhmm.posterior(regression_prior(pgm), _times(arhmm.stats_from_flat(flat, n, n + 1), share))
     return tuple(x.tolist() for x in shown)
+
+
+def shared_place(series: Series) -> tuple | None:
+    """The prior of a state's place, as nested tuples for `PlacedSLDS`: anywhere that paths go."""
+    points = np.concatenate(series)
+    points = points[np.isfinite(points).all(axis=1)]
+    if len(points) == 0:
+        return None
+    n = points.shape[1]
+    spread = np.cov(points.T, bias=True).reshape(n, n) + 1e-6 * np.eye(n)
+    return spread.tolist(), points.mean(axis=0).tolist(), priors.WEAK, n + 2.0
 
 
 def fit_dynamics(
@@ -174,7 +187,11 @@ def parameters_from_arhmm(pgm: ChainGraph, fit: arhmm.Fit, series: Series, weigh
         )
         return _single(JumpingSLDSGlobals(_first_places(pgm, fit, series, weight), stay, jump, start, rows))
     dynamics = arhmm.posterior(regression_prior(pgm), _times(regression, weight))
-    return _single(SLDSGlobals(_first_steps(prior.initial, series, weight), _mniw(dynamics), start, rows))
+    if isinstance(pgm, PlacedSLDS):
+        initial = _first_places(pgm, fit, series, weight)
+    else:
+        initial = _first_steps(prior.initial, series, weight)
+    return _single(SLDSGlobals(initial, _mniw(dynamics), start, rows))
 
 
 def standard_prior(pgm: GraphicalModel) -> Terms:
@@ -195,7 +212,9 @@ def _ways(
     return stay, jump
 
 
-def _first_places(pgm: JumpingSLDS, fit: arhmm.Fit, series: Series, weight: float) -> NIWParameters:
+def _first_places(
+    pgm: JumpingSLDS | PlacedSLDS, fit: arhmm.Fit, series: Series, weight: float
+) -> NIWParameters:
     """Where paths begin, by the state of their first step."""
     prior, series = standard_prior(pgm).initial, _with_steps(series)
     paths = arhmm.paths(arhmm.pad(series), fit.posterior)

@@ -15,7 +15,7 @@ from svae.config import Config
 from svae.durations import frames_from_duration
 from svae.expfam import Terms
 from svae.models import SVAE, Batch
-from svae.pgm import LDS, SLDS, GaussianMixture, SemiMarkovSLDS, StandardNormal
+from svae.pgm import LDS, SLDS, GaussianMixture, PlacedSLDS, SemiMarkovSLDS, StandardNormal
 from svae.training.build import GraphPrior, graph_for
 from svae.training.initialise import (
     ChainGraph,
@@ -26,6 +26,7 @@ from svae.training.initialise import (
     innovation_of,
     parameters_from_arhmm,
     shared_dynamics,
+    shared_place,
     standard_prior,
 )
 from svae.training.trees import arrays_from_tree, tree_from_arrays
@@ -89,6 +90,9 @@ def find_start(
     assert isinstance(graph, ChainGraph)
     if isinstance(graph, SLDS | SemiMarkovSLDS) and settings.shared > 0:
         prior = prior._replace(dynamics=shared_dynamics(graph, series, settings.shared))
+        graph = _chain_graph(config, prior)
+    if isinstance(graph, PlacedSLDS):
+        prior = prior._replace(places=shared_place(series))
         graph = _chain_graph(config, prior)
     if not isinstance(graph, LDS) and config.model.typical_duration is not None:
         frames = frames_from_duration(config.model.typical_duration, rate, "model.typical_duration")
