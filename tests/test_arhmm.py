@@ -198,8 +198,13 @@ def test_normaliser_and_expectations_agree_with_the_family():
     log_partition, expected = MNIW.infer_standard(MNIWParameters(*map(jnp.asarray, after)))
     np.testing.assert_allclose(log_normaliser(after), log_partition, rtol=1e-12)
     expected = expected._replace(weight=expected.weight - np.log(2 * np.pi))  # n / 2 log 2 pi, n = 2
-    for a, b in zip(stats_from_flat(natural_from_regressions(after), 2, 3), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    rng = np.random.default_rng(1)
+    outputs, inputs = rng.normal(size=(7, 2)), rng.normal(size=(7, 3))
+    pairs = (outputs, outputs), (outputs, inputs), (inputs, inputs)
+    of_frames = lambda pair, x: np.einsum("ti,tj,kij->tk", *pair, np.asarray(x))
+    scores = np.asarray(expected.weight) + sum(map(of_frames, pairs, expected[:3]))
+    features = outer_features(outputs, inputs)
+    np.testing.assert_allclose(features @ natural_from_regressions(after).T, scores, rtol=1e-10, atol=1e-12)
 
 
 def test_evidence_is_a_product_of_student_predictions():
@@ -231,7 +236,7 @@ def test_flat_statistics_are_unpacked():
 
 
 def test_no_data_leave_the_prior():
-    nothing = stats_from_flat(np.zeros((2, 20)), 2, 3)
+    nothing = RegressionStats(*map(np.zeros_like, random_stats(2, np.random.default_rng(0))))
     np.testing.assert_allclose(log_evidence(a_prior(), nothing), 0, atol=1e-12)
     for a, b in zip(posterior(a_prior(), nothing), a_prior(), strict=True):
         np.testing.assert_allclose(a, np.broadcast_to(b, a.shape), rtol=1e-12, atol=1e-12)

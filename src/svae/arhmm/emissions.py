@@ -6,6 +6,7 @@ $$ (X_k, \Lambda_k) \sim \mathrm{MNIW}(B, M, V, \nu), \qquad
 Everything is a sum over time: statistics of sequences, batches and merged states add.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +27,11 @@ class RegressionStats(NamedTuple):
 
     @property
     def flat(self) -> Float[ndarray, "*k size"]:
-        """All of them as one vector for each state."""
-        leading = self.weight.shape
-        return np.concatenate([x.reshape(*leading, -1) for x in self], axis=-1)
+        """All of them as one vector for each state; of symmetric matrices the upper triangle."""
+        cross = self.cross.reshape(*self.weight.shape, math.prod(self.cross.shape[-2:]))
+        return np.concatenate(
+            [_triangle(self.outputs), cross, _triangle(self.inputs), self.weight[..., None]], axis=-1
+        )
 
 
 class Regressions(NamedTuple):
@@ -44,23 +47,30 @@ def outer_features(
     outputs: Float[ndarray, "frames n"], inputs: Float[ndarray, "frames m"]
 ) -> Float[ndarray, "frames size"]:
     """Each frame's sufficient statistics as a row, so that weighted sums are one matrix product."""
-    product = lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
-    ones = np.ones((len(outputs), 1))
-    return np.concatenate(
-        [product(outputs, outputs), product(outputs, inputs), product(inputs, inputs), ones], axis=1
-    )
+    product = lambda a, b: a[:, :, None] * b[:, None, :]
+    products = product(outputs, outputs), product(outputs, inputs), product(inputs, inputs)
+    return RegressionStats(*products, np.ones(len(outputs))).flat
 
 
 def stats_from_flat(flat: Float[ndarray, "*k size"], n: int, m: int) -> RegressionStats:
     """The inverse of `RegressionStats.flat`."""
-    leading = flat.shape[:-1]
-    outputs, cross, inputs, weight = np.split(flat, np.cumsum([n * n, n * m, m * m]), axis=-1)
+    sizes = [n * (n + 1) // 2, n * m, m * (m + 1) // 2]
+    outputs, cross, inputs, weight = np.split(flat, np.cumsum(sizes), axis=-1)
     return RegressionStats(
-        outputs.reshape(*leading, n, n),
-        cross.reshape(*leading, n, m),
-        inputs.reshape(*leading, m, m),
-        weight[..., 0],
+        _symmetric(outputs, n), cross.reshape(*flat.shape[:-1], n, m), _symmetric(inputs, m), weight[..., 0]
     )
+
+
+def _triangle(matrix: Float[ndarray, "*k n n"]) -> Float[ndarray, "*k half"]:
+    rows, columns = np.triu_indices(matrix.shape[-1])
+    return matrix[..., rows, columns]
+
+
+def _symmetric(triangle: Float[ndarray, "*k half"], size: int) -> Float[ndarray, "*k n n"]:
+    rows, columns = np.triu_indices(size)
+    matrix = np.empty((*triangle.shape[:-1], size, size))
+    matrix[..., rows, columns] = matrix[..., columns, rows] = triangle
+    return matrix
 
 
 def default_prior(
@@ -122,4 +132,6 @@ def natural_from_regressions(q: Regressions) -> Float[ndarray, "k size"]:
     half = (q.dof[:, None] - np.arange(n)) / 2
     log_precision = np.sum(psi(half), axis=-1) + n * np.log(2) - _log_det(q.scale)
     constant = 0.5 * log_precision - n / 2 * LOG_2PI
-    return RegressionStats(-0.5 * precision, weighted, -0.5 * quadratic, constant).flat
+    # What lies off the diagonal of a symmetric matrix counts twice, and is stored once
+    twice = lambda x: x * (2 - np.eye(x.shape[-1]))
+    return RegressionStats(-0.5 * twice(precision), weighted, -0.5 * twice(quadratic), constant).flat

@@ -9,8 +9,8 @@ from numpy import ndarray
 
 from svae.arhmm import moves
 from svae.arhmm.beginning import grouped_runs
-from svae.arhmm.local import Sequences, one_thread, pad
-from svae.arhmm.model import Fit, Prior, refine
+from svae.arhmm.local import Sequences, SequenceStats, one_thread, pad
+from svae.arhmm.model import Fit, Prior, best_posterior, global_step, local_step, refine
 
 
 class Effort(NamedTuple):
@@ -101,9 +101,16 @@ def begin(
 
 def lap(prior: Prior, sequences: Sequences, fit: Fit, batch_size: int) -> Fit:
     """Visit all sequences once, with a global step after each batch (memoized inference)."""
+    stats, total, posterior = fit.stats.copy(), fit.total, fit.posterior
     for start in range(0, len(sequences), batch_size):
-        fit = refine(prior, sequences, fit, np.arange(start, min(start + batch_size, len(sequences))))
-    return fit
+        batch = slice(start, start + batch_size)
+        new = local_step(sequences.select(batch), posterior)
+        changes = [x - old[batch] for x, old in zip(new, stats, strict=True)]
+        total = SequenceStats(*(x + np.sum(y, axis=0) for x, y in zip(total, changes, strict=True)))
+        posterior, _ = best_posterior(prior, total, posterior.transitions)
+        for old, x in zip(stats, new, strict=True):
+            old[batch] = x
+    return global_step(prior, stats, posterior.transitions)
 
 
 # What failed rests until the frames of its states have changed by a per cent or so: `failed` holds the

@@ -28,8 +28,8 @@ class Sequences(NamedTuple):
     def __len__(self) -> int:
         return len(self.valid)
 
-    def select(self, which: Int[ndarray, "some"]) -> "Sequences":
-        """Some of the sequences, without padding that all of them have."""
+    def select(self, which: Int[ndarray, "some"] | slice) -> "Sequences":
+        """Some of the sequences, without padding that all of them have; those of a slice are not copied."""
         time = int(self.valid[which].sum(axis=1).max(initial=0))
         return Sequences(self.features[which, :time], self.valid[which, :time])
 
@@ -51,9 +51,13 @@ class SequenceStats(NamedTuple):
         """Summed over sequences."""
         return SequenceStats(*(np.asarray(x.sum(axis=0)) for x in self))
 
+    def copy(self) -> "SequenceStats":
+        """With numbers of its own."""
+        return SequenceStats(*(x.copy() for x in self))
+
     def replaced(self, which: Int[ndarray, "some"], new: "SequenceStats") -> "SequenceStats":
         """With the statistics of some sequences exchanged."""
-        result = SequenceStats(*(x.copy() for x in self))
+        result = self.copy()
         for old, x in zip(result, new, strict=True):
             old[which] = x
         return result
@@ -71,7 +75,7 @@ class SequenceStats(NamedTuple):
 def pad(series: list[Float[ndarray, "_ n"]]) -> Sequences:
     """Transitions from each frame to the next; those next to missing frames say nothing."""
     time, n = max(len(x) for x in series) - 1, series[0].shape[1]
-    size = n * n + n * (n + 1) + (n + 1) ** 2 + 1
+    size = outer_features(np.zeros((0, n)), np.zeros((0, n + 1))).shape[1]
     features = np.zeros((len(series), time, size))
     valid = np.zeros((len(series), time), bool)
     for i, x in enumerate(series):

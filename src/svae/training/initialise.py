@@ -218,10 +218,11 @@ def _first_places(
     """Where paths begin, by the state of their first step."""
     prior, series = standard_prior(pgm).initial, _with_steps(series)
     paths = arhmm.paths(arhmm.pad(series), fit.posterior)
-    known = [(z[0], path[0]) for z, path in zip(series, paths, strict=True) if np.isfinite(z[0]).all()]
-    flat = np.zeros((pgm.num_states, pgm.latent_dim**2 + pgm.latent_dim + 2))
-    for z, state in known:
-        flat[state] += arhmm.outer_features(z[None], np.ones((1, 1)))[0]
+    first, states = np.stack([z[0] for z in series]), np.array([path[0] for path in paths])
+    known = np.isfinite(first).all(axis=1)
+    features = arhmm.outer_features(first[known], np.ones((known.sum(), 1)))
+    flat = np.zeros((pgm.num_states, features.shape[1]))
+    np.add.at(flat, states[known], features)
     return _niw_posterior(jax.tree.map(lambda x: x[0], prior), flat, weight)
 
 
