@@ -1,5 +1,7 @@
 """A row of the second table: everything about one trained model."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ import jax
 import numpy as np
 
 from svae.bench.timing import machine
+from svae.cards import read_card, write_card
+from svae.comparison import NETWORK
 from svae.contest.scores import REGIMES, num_parameters
 from svae.reproduce import drawing
 from svae.reproduce.actions import agreement, usage
@@ -16,36 +20,64 @@ from svae.training.artifact import Fitted
 from svae.training.checkpoint import read_metrics
 from svae.training.pipeline import PRETRAIN
 
+PARTS = "parts.json"
+
 
 def row(place: Path, fitted: Fitted, material: Material, judge: Judge) -> dict[str, Any]:
-    """Bound and distances of windows that the model was not trained on, and what it took."""
-    test, together, seed = material.test, material.effort.together, fitted.config.seed
-    found: dict[str, Any] = {
-        "bound": float(np.mean(drawing.bounds(fitted, test, len(material.training), together, seed))),
-        **distances(fitted, material, judge),
-        "parameters": num_parameters(fitted),
-        "states": None,
-    }
-    if fitted.model.num_states is not None:
-        states = drawing.states(fitted, test, together)
-        found |= usage(states) | agreement(fitted, material.training, test, states)
-    facts = machine()
-    return found | cost(fitted, material, place) | {"device": facts["device"], "jax": jax.__version__}
+    """Bound and distances of windows that the model was not trained on, and what it took.
 
-
-def distances(fitted: Fitted, material: Material, judge: Judge) -> dict[str, float | None]:
-    """Frechet distances of new windows and of windows of which a share was hidden, as many as real ones.
-
-    Each is a mean over independent sets, and `_spread` their standard deviation; None if draws ran away.
+    Each part is stored as soon as it is found, so that a call which was interrupted is not in vain.
     """
-    effort, test, seed = material.effort, material.test, fitted.config.seed
-    make = lambda i: drawing.generated(fitted, material.window, len(test), effort.together, seed + i)
-    found = _over_sets("fid_sample", [judge.distance(make(i)) for i in range(effort.sets)])
-    for name, (first, last) in REGIMES.items():
-        hidden = slice(round(first * material.window), round(last * material.window))
-        drawn, _ = drawing.completed(fitted, test, hidden, effort.sets, effort.together, seed)
-        found |= _over_sets(f"fid_{name.replace('-', '_')}", [judge.distance(values) for values in drawn])
-    return found
+    network, path = judge.network.fingerprint, place / PARTS
+    stored = read_card(path) if path.exists() else {}
+    found: dict[str, Any] = stored if stored.get(NETWORK) == network else {NETWORK: network}
+    joined: dict[str, Any] = {}
+    for name, part in _parts(fitted, material, judge).items():
+        if name not in found:
+            found[name] = part()
+            write_card(path, found)
+        joined |= found[name]
+    facts = machine()
+    return joined | cost(fitted, material, place) | {"device": facts["device"], "jax": jax.__version__}
+
+
+def _parts(fitted: Fitted, material: Material, judge: Judge) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What there is to find, the longest last."""
+    test, together, seed = material.test, material.effort.together, fitted.config.seed
+    bound = lambda: drawing.bounds(fitted, test, len(material.training), together, seed)
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "bound": lambda: {"bound": float(np.mean(bound())), "parameters": num_parameters(fitted)},
+        "samples": lambda: samples(fitted, material, judge),
+        **{name: partial(interpolations, fitted, material, judge, name) for name in REGIMES},
+    }
+    if fitted.model.num_states is None:
+        return parts | {"states": lambda: {"states": None}}
+
+    def states() -> dict[str, Any]:
+        known = drawing.states(fitted, test, together)
+        return usage(known) | agreement(fitted, material.training, test, known)
+
+    return parts | {"states": states}
+
+
+def samples(fitted: Fitted, material: Material, judge: Judge) -> dict[str, float | None]:
+    """Frechet distances of new windows, as many as real ones.
+
+    A mean over independent sets, and `_spread` their standard deviation; None if draws ran away.
+    """
+    effort, count, seed = material.effort, len(material.test), fitted.config.seed
+    make = lambda i: drawing.generated(fitted, material.window, count, effort.together, seed + i)
+    return _over_sets("fid_sample", [judge.distance(make(i)) for i in range(effort.sets)])
+
+
+def interpolations(fitted: Fitted, material: Material, judge: Judge, regime: str) -> dict[str, float | None]:
+    """The same of windows of which a share was hidden."""
+    effort, (first, last) = material.effort, REGIMES[regime]
+    hidden = slice(round(first * material.window), round(last * material.window))
+    drawn, _ = drawing.completed(
+        fitted, material.test, hidden, effort.sets, effort.together, fitted.config.seed
+    )
+    return _over_sets(f"fid_{regime.replace('-', '_')}", [judge.distance(values) for values in drawn])
 
 
 def _over_sets(name: str, values: list[float | None]) -> dict[str, float | None]:
