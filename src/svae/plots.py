@@ -75,12 +75,12 @@ def state_ribbon(ax: Axes, states: ArrayLike, num_states: int, label: str) -> No
     _ribbon_label(ax, label)
 
 
-def above_ribbon(figure: Figure, cell: SubplotSpec, states: ArrayLike | None, height: float = 12) -> Axes:
-    """An empty panel, with a ribbon below it if there are states, `height` times as high as the ribbon.
+def above_ribbon(figure: Figure, cell: SubplotSpec, states: ArrayLike | None) -> Axes:
+    """An empty panel, with a ribbon below it if there are states.
 
     States are numbered as they appear: few of them then have the colours that are easiest to tell apart.
     """
-    places = GridSpecFromSubplotSpec(2, 1, cell, height_ratios=[height, 1], hspace=0.05)
+    places = GridSpecFromSubplotSpec(2, 1, cell, height_ratios=[12, 1], hspace=0.05)
     panel = figure.add_subplot(places[0])
     if states is not None:
         _, first, inverse = np.unique(np.asarray(states), return_index=True, return_inverse=True)

@@ -1,14 +1,17 @@
 """What each model puts into the gap of a motion: the truth, and two draws."""
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from svae.contest.picture import Imputed, imputation_figure
 from svae.contest.scores import REGIMES
 from svae.data import Recordings
-from svae.plots import INK, PALETTE, above_ribbon
+from svae.plots import INK, PALETTE, state_ribbon
 from svae.reproduce import drawing
 from svae.reproduce.fitted import models_of
 from svae.reproduce.material import material
@@ -24,6 +27,7 @@ DRAWS = 2
 FIGURES = 11  # stick figures of a window
 HIDDEN = REGIMES["0.2-0.8"]
 BETWEEN = 1.6  # metres from one stick figure to the next
+HEIGHTS = [1.15, 0.14]  # inches, of bodies and of the ribbon below them
 
 
 def measure(request: Request, results: Results) -> None:
@@ -79,23 +83,39 @@ def show(rows: list[Row], about: dict[str, Any]) -> Shown:
 
 
 def _sticks(rows: list[Row], about: dict[str, Any]) -> Figure:
+    """One strip a draw, with its states below it; all strips have the same scale and the same frames."""
     strips = [(row, number) for row in rows for number in range(row["draws"]["shape"][0])]
-    figure = Figure(figsize=(11, 1.35 * len(strips)), layout="constrained")
-    grid = figure.add_gridspec(len(strips), 1)
-    first, last = about["gap"]
-    for line, (row, number) in enumerate(strips):
-        states = None if row["states"] is None else row["states"][number]
-        axes = above_ribbon(figure, grid[line], states, height=10)
-        for turn, (frame, joints) in enumerate(
-            zip(row["frames"], unpacked(row["draws"])[number], strict=True)
-        ):
-            color = PALETTE[5] if first <= frame < last else INK
-            stick_figure(axes, joints, about["parents"], BETWEEN * turn, color)
-        axes.set_aspect("equal", adjustable="datalim")
-        axes.set(xticks=[], yticks=[], xlim=(-0.5 * BETWEEN, (FIGURES - 0.5) * BETWEEN), ylim=REACH)
-        axes.spines[:].set_visible(False)
+    size = 11, sum(HEIGHTS) * len(strips)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.01))
+    panels = figure.subplots(2 * len(strips), 1, squeeze=False, height_ratios=HEIGHTS * len(strips))
+    for (axes, below), (row, number) in zip(panels.reshape(-1, 2), strips, strict=True):
+        _strip(axes, row["frames"], unpacked(row["draws"])[number], about)
         axes.set_ylabel(row["model"], rotation=0, ha="right", va="center", fontsize=9, color=INK)
+        if row["states"] is None:
+            below.set_axis_off()
+            continue
+        order = {state: place for place, state in enumerate(dict.fromkeys(chain(*row["states"])))}
+        state_ribbon(below, [order[state] for state in row["states"][number]], len(order), "")
+        half = _step(row["frames"]) / 2
+        below.set_xlim(row["frames"][0] + 1 - half, row["frames"][-1] + 1 + half)
     return figure
+
+
+def _strip(axes: Axes, frames: list[int], poses: np.ndarray, about: dict[str, Any]) -> None:
+    """Bodies side by side, each at its frame, and a shade where frames were hidden."""
+    first, last = about["gap"]
+    place = lambda frame: BETWEEN * (frame - frames[0]) / _step(frames)
+    axes.axvspan(place(first - 0.5), place(last - 0.5), color=INK, alpha=0.07, lw=0)
+    for frame, joints in zip(frames, poses, strict=True):
+        color = PALETTE[5] if first <= frame < last else INK
+        stick_figure(axes, joints, about["parents"], place(frame), color)
+    axes.set(xticks=[], yticks=[], xlim=(-BETWEEN / 2, place(frames[-1]) + BETWEEN / 2), ylim=REACH)
+    axes.spines[:].set_visible(False)
+
+
+def _step(frames: list[int]) -> float:
+    """Frames from one stick figure to the next."""
+    return (frames[-1] - frames[0]) / (len(frames) - 1)
 
 
 def _channels(rows: list[Row], about: dict[str, Any]) -> Figure:
