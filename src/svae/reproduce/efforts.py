@@ -34,6 +34,8 @@ class Effort:
     width: int = 128  # of its features
 
 
+# Windows begin in the midst of actions and of words, so each state has its own place where they do
+PLACED = ("model.own_starts=true",)
 TASKS = {
     # A millimetre of noise, as in the paper: joints that hardly move would have densities without bounds
     "mocap": Task(
@@ -42,11 +44,16 @@ TASKS = {
         window=250,
         noise=1e-3,
         # Frames, as long as an action. States that may change at every frame become speeds rather than
-        # motions, and what is drawn from them wanders. Windows begin in the midst of actions, so each state
-        # has its own place where they do.
-        own={"svae-slds": ("model.typical_duration=250", "model.own_starts=true")},
+        # motions, and what is drawn from them wanders.
+        own={"svae-slds": ("model.typical_duration=250", *PLACED)},
     ),
-    "speech": Task("WSJ0", "CREMA-D", window=50, changes=("model.likelihood=gamma",)),
+    "speech": Task(
+        "WSJ0",
+        "CREMA-D",
+        window=50,
+        changes=("model.likelihood=gamma",),
+        own={"svae-slds": PLACED},
+    ),
 }
 PAPER = (  # sizes, batch and rates of the paper, for all models
     *("model.num_states=50", "model.latent_dim=16", "model.linear=false", "model.hidden=[256, 128]"),
