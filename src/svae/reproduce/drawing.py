@@ -59,10 +59,14 @@ def generated(fitted: Fitted, length: int, count: int, together: int, seed: int)
 def _in_turn(
     fitted: Fitted, windows: Recordings, together: int, seed: int, method: Callable[..., Any], *args: Any
 ) -> Iterator[Any]:
-    """`method(model, batch, key, ...)` of groups of one size; the last group repeats its last window."""
+    """`method(model, batch, key, ...)` of groups of one size; the last group repeats its last window.
+
+    On a CPU windows go one by one if inference iterates: in company each would wait for the slowest.
+    """
     model = application.answering(fitted)
     known = application.matched(fitted, windows)
-    size, key = min(together, len(known)), jax.random.fold_in(jax.random.key(seed), 1)
+    alone = jax.default_backend() == "cpu" and isinstance(model, SVAE)
+    size, key = 1 if alone else min(together, len(known)), jax.random.fold_in(jax.random.key(seed), 1)
     for number, first in enumerate(range(0, len(known), size)):
         which = np.minimum(np.arange(first, first + size), len(known) - 1)
         values = np.stack([fitted.standardizer.apply(known[int(i)].values) for i in which])
