@@ -78,6 +78,10 @@ def test_size_of_the_discrete_dks():
 # What may depend on what
 
 
+def _first(batch):
+    return jax.tree.map(lambda x: x[0], batch)
+
+
 @eqx.filter_jit
 def dependence(model, z, choice, x):
     """Jacobians of the prior's mean and of the decoder's output, step by step, for given z and x.
@@ -85,7 +89,7 @@ def dependence(model, z, choice, x):
     True at [t, s] if step t depends on step s.
     """
     nothing = jnp.zeros(TIME, bool)
-    evidence = model.evidence(jnp.zeros_like(x), nothing)
+    evidence = _first(model.evidence(jnp.zeros_like(x)[None], nothing[None]))
 
     def generative(z, x):
         past, means, outputs = model.begin(TIME), [], []
@@ -94,7 +98,7 @@ def dependence(model, z, choice, x):
             means.append(model.latent(None, past, own, jnp.asarray(False)).z)
             outputs.append(model.decode(past, z[t]))
             step = Step(z[t], jnp.ones(LATENT), jnp.zeros(()), jnp.zeros(()), choice[t])
-            past = model.advance(past, step, x[t])
+            past = model.advance(past, step, model.frame(x[t]))
         return jnp.stack(means), jnp.stack(outputs)
 
     jacobians = jax.jacobian(generative, argnums=(0, 1))(z, x)
@@ -128,10 +132,9 @@ def test_the_transformer_gives_the_same_at_once_and_step_by_step():
     whole = Batch(values, jnp.asarray([TIME]))
     key = jax.random.key(1)
     at_once = eqx.filter_jit(type(model).run)(model, key, whole)
-    own = jax.random.split(key, 1)[0]
-    slowly = eqx.filter_jit(type(model).walk)(model, own, values[0], whole.present[0])
+    slowly = eqx.filter_jit(type(model).walk)(model, jax.random.split(key, 1), values, whole.present)
     for x, y in zip(jax.tree.leaves(at_once), jax.tree.leaves(slowly), strict=True):
-        np.testing.assert_allclose(x[0], y, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_frame_of_the_transformer_depends_on_no_frame():
@@ -145,7 +148,7 @@ def test_the_first_frame_of_the_transformer_depends_on_no_frame():
 def test_each_block_of_observed_frames_is_encoded_by_itself(name):
     model, observed = small(name), jnp.asarray([True, True, False, True, True, False])
     x = jax.random.normal(jax.random.key(0), (TIME, FEATURES))
-    jacobian = eqx.filter_jit(jax.jacobian(lambda x: model.evidence(x, observed)))(x)
+    jacobian = eqx.filter_jit(jax.jacobian(lambda x: _first(model.evidence(x[None], observed[None]))))(x)
     for leaf in jax.tree.leaves(jacobian):
         seen = np.any(np.asarray(leaf) != 0, axis=(1, 3))
         for one, other in ((slice(0, 2), slice(3, 5)), (slice(3, 5), slice(0, 2))):

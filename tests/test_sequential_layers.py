@@ -1,5 +1,8 @@
 """Recurrent and attentive layers, transitions and relaxations, against formulas written out in numpy."""
 
+from functools import partial
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,9 +23,10 @@ from svae.networks import (
     StraightThrough,
     follows,
     precedes,
-    recurrent,
     same_block,
     shifted,
+    step_by_step,
+    steps,
 )
 from svae.networks.attention import Attention, earlier, with_positions
 from svae.networks.recurrent import random_orthogonal
@@ -64,7 +68,7 @@ def lstm_in_numpy(lstm, x):
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_each_block_of_observed_steps_is_read_by_itself(x, backend, monkeypatch):
     lstm, given, observed = make(LSTM, INPUTS, HIDDEN), jnp.asarray(x), jnp.asarray(OBSERVED)
-    monkeypatch.setattr(recurrent, "STEPS_OF_GPU", 3)  # of which seven are not a multiple
+    monkeypatch.setattr(steps, "STEPS_OF_GPU", 3)  # of which seven are not a multiple
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     forward = lstm(given, observed, follows(observed))
     backward = lstm(given, observed, precedes(observed), reverse=True)
@@ -74,6 +78,39 @@ def test_each_block_of_observed_steps_is_read_by_itself(x, backend, monkeypatch)
         back[block] = lstm_in_numpy(lstm, x[block][::-1])[::-1]
     np.testing.assert_allclose(forward, ahead, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(backward, back, rtol=1e-10, atol=1e-12)
+
+
+class Pair(NamedTuple):
+    path: jax.Array
+    count: jax.Array  # not differentiated
+
+
+def pull(weights, state, x):
+    """A step with two results, of which one may be left unused."""
+    path = jnp.tanh(state.path @ weights["move"] + x @ weights["read"])
+    return Pair(path, state.count + 1), {"squares": path**2, "count": state.count, "twice": 2 * path}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_derivatives_of_steps_are_those_of_a_scan(x, reverse):
+    rng = np.random.default_rng(1)
+    weights = {"move": rng.normal(size=(HIDDEN, HIDDEN)), "read": rng.normal(size=(INPUTS, HIDDEN))}
+    start = Pair(jnp.asarray(rng.normal(size=(2, HIDDEN))), jnp.zeros((), jnp.int32))
+    inputs = jnp.asarray(rng.normal(size=(TIME, 2, INPUTS)))
+
+    def total(given, go):
+        weights, path, inputs = given
+        last, results = go(weights, start._replace(path=path), inputs)
+        return jnp.sum(jnp.sin(last.path)) + jnp.sum(results["squares"] * inputs[:, :, :1])
+
+    plain = lambda weights, *rest: jax.lax.scan(lambda s, x: pull(weights, s, x), *rest, reverse=reverse)
+    ours = lambda *given: step_by_step(pull, *given, reverse)
+    given = jax.tree.map(jnp.asarray, weights), start.path, inputs
+    found, expected = (jax.jit(jax.value_and_grad(partial(total, go=go)))(given) for go in (ours, plain))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    (last, _), (expected_last, _) = ours(*given[:1], start, inputs), plain(*given[:1], start, inputs)
+    np.testing.assert_array_equal(last.count, expected_last.count)
 
 
 def test_recurrent_weights_begin_orthogonal_and_biases_at_zero():

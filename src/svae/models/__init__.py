@@ -3,6 +3,7 @@
 from svae.models.base import Batch as Batch
 from svae.models.base import Bound as Bound
 from svae.models.base import Certificate as Certificate
+from svae.models.base import Complete as Complete
 from svae.models.base import Draws as Draws
 from svae.models.base import Latents as Latents
 from svae.models.base import Model as Model

@@ -44,6 +44,27 @@ class Batch(NamedTuple):
         return jnp.where(self.present, self.values, 0)
 
 
+class Complete(Batch):
+    """Sequences of which nothing is missing, and of one length: programs are made for what they are."""
+
+    __slots__ = ()
+
+    @property
+    def inside(self) -> Bool[Array, "batch time"]:
+        """All steps."""
+        return jnp.ones(self.values.shape[:2], bool)
+
+    @property
+    def present(self) -> Bool[Array, "batch time features"]:
+        """All entries."""
+        return jnp.ones(self.values.shape, bool)
+
+    @property
+    def filled(self) -> Float[Array, "batch time features"]:
+        """As they are."""
+        return self.values
+
+
 class Bound(NamedTuple):
     """The parts of the evidence lower bound, in nats, and what a training log should tell."""
 

@@ -23,6 +23,7 @@ from svae.networks import (
     Normal,
     Relaxation,
     Residual,
+    either,
     mlp_decoder,
 )
 
@@ -92,7 +93,7 @@ class DiscreteDKS(SequentialModel):
         """The state first, then the path."""
         state_key, path_key = (None, None) if key is None else jax.random.split(key)
         prior_scores = self.prior.scores(*past)
-        scores = jnp.where(observed, self.posterior.scores(evidence, *past), prior_scores)
+        scores = either(observed, self.posterior.scores(evidence, *past), prior_scores)
         choice = self.relaxation(state_key, scores, prior_scores)
         posterior = self.posterior.normal(evidence, past.z, choice.value)
         step = normal_step(path_key, posterior, self.prior.normal(past.z, choice.value), observed)
@@ -107,7 +108,7 @@ class DiscreteDKS(SequentialModel):
         """From z_t alone."""
         return self.decoder(z)
 
-    def advance(self, past: Past, step: Step, features: Array) -> Past:
+    def advance(self, past: Past, step: Step, frame: Array) -> Past:
         """z_t and k_t are all that is left behind."""
         assert step.choice is not None
         return Past(step.z, step.choice)

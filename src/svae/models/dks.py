@@ -49,7 +49,7 @@ class DKS(SequentialModel):
         """From z_t alone."""
         return self.decoder(z)
 
-    def advance(self, past: Array, step: Step, features: Array) -> Array:
+    def advance(self, past: Array, step: Step, frame: Array) -> Array:
         """z_t is all that is left behind."""
         return step.z
 

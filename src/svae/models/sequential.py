@@ -11,14 +11,16 @@ what was observed. A run without noise, which takes the mean of every step, is w
 """
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.models.base import Batch, Bound, Certificate, Draws, Latents, Model, Reading, Segmentation
+from svae.models.base import Batch, Bound, Certificate, Complete, Draws, Latents, Model, Reading, Segmentation
 from svae.networks import Likelihood, Normal, either, only_present, step_by_step
 
 FARTHEST = 1e6  # of latent variables at missing steps: a prior that runs away must not end in NaN
@@ -44,21 +46,25 @@ class Trace(NamedTuple):
 
 
 class SequentialModel(Model):
-    """What the contract asks for, from five functions of a step or of one sequence."""
+    """What the contract asks for, from a function of a batch, and four of a step of one sequence."""
 
     likelihood: eqx.AbstractVar[Likelihood]
     num_features: eqx.AbstractVar[int]
 
     @abstractmethod
-    def evidence(self, features: Float[Array, "time inputs"], observed: Bool[Array, "time"]) -> Any:
-        """y: what the encoder reads in one sequence, step by step. Entries that are missing are zero."""
+    def evidence(
+        self, features: Float[Array, "batch time inputs"], observed: Bool[Array, "batch time"]
+    ) -> Any:
+        """y: what the encoder reads in each sequence, step by step. Entries that are missing are zero."""
 
     @abstractmethod
     def begin(self, num_steps: int) -> Any:
         """What there is before the first step."""
 
     @abstractmethod
-    def latent(self, key: PRNGKeyArray | None, past: Any, evidence: Any, observed: Bool[Array, ""]) -> Step:
+    def latent(
+        self, key: PRNGKeyArray | None, past: Any, evidence: Any, observed: Bool[Array, ""] | Literal[True]
+    ) -> Step:
         """The latent variables of a step: from the posterior if it was observed, otherwise the prior.
 
         Without a key, their mean.
@@ -68,38 +74,44 @@ class SequentialModel(Model):
     def decode(self, past: Any, z: Float[Array, "latent"]) -> Float[Array, "outputs"]:
         """The likelihood's parameters."""
 
+    def frame(self, features: Float[Array, "inputs"]) -> Float[Array, "frame"]:
+        """What `advance` gets of a frame. Of frames that are there, it is found for all at once."""
+        return features
+
     @abstractmethod
-    def advance(self, past: Any, step: Step, features: Float[Array, "inputs"]) -> Any:
+    def advance(self, past: Any, step: Step, frame: Float[Array, "frame"]) -> Any:
         """What the next step may know. A model of which frames depend on the latent variables alone takes
-        no features here, and the compiler then leaves out what would have drawn them."""
+        no frame here, and the compiler then leaves out what would have drawn it."""
 
     def walk(
         self,
-        key: PRNGKeyArray | None,
-        values: Float[Array, "time features"],
-        present: Bool[Array, "time features"],
+        keys: PRNGKeyArray | None,
+        values: Float[Array, "batch time features"],
+        present: Bool[Array, "batch time features"],
+        complete: bool = False,
     ) -> Trace:
-        """From the first step of one sequence to its last."""
+        """From the first step of each sequence to its last; in `complete` ones nothing is missing.
+
+        One after the other come only the steps' draws. What else there is to know of them is found at once.
+        """
+        count, time, _ = values.shape
         observed = jnp.any(present, axis=-1)
-        evidence = self.evidence(self.seen(values, present), observed)
-
-        def one(past: Any, inputs: tuple) -> tuple[Any, tuple[Any, Step, Array]]:
-            (latent_key, data_key), x, present, observed, evidence = inputs
-            step = self.latent(latent_key, past, evidence, observed)
-            output = self.decode(past, step.z)
-            likelihood = self.likelihood
-            drawn = likelihood.mean(output) if data_key is None else likelihood.sample(data_key, output)
-            x = jnp.where(present, x, drawn)
-            return self.advance(past, step, likelihood.features(x)), (past, step, x)
-
-        inputs = step_keys(key, values.shape[0]), values, present, observed, evidence
-        _, (pasts, steps, completed) = step_by_step(one, self.begin(values.shape[0]), inputs)
-        return Trace(steps, jax.vmap(self.decode)(pasts, steps.z), completed)
+        evidence = self.evidence(jax.vmap(self.seen)(values, present), observed)
+        latent_keys, data_keys = (None, None) if keys is None else jax.vmap(step_keys, (0, None))(keys, time)
+        given = _Given(latent_keys, evidence, None if complete else observed)
+        more = self.frame(self.likelihood.features(values)) if complete else (data_keys, values, present)
+        start = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), self.begin(time))
+        one = _one_known if complete else _one_drawn
+        _, drawn = step_by_step(_of_batch(one), self, start, _turned((given, more)))
+        pasts, z, choice, *completed = _turned(drawn)
+        steps = jax.vmap(jax.vmap(partial(_latent, self)))(pasts, given)
+        output = jax.vmap(jax.vmap(self.decode))(pasts, z)
+        return Trace(steps._replace(z=z, choice=choice), output, values if complete else completed[0])
 
     def run(self, key: PRNGKeyArray | None, batch: Batch) -> Trace:
         """Every sequence, each with noise of its own."""
-        keys = None if key is None else jax.random.split(key, batch.values.shape[0])
-        return jax.vmap(self.walk)(keys, batch.filled, batch.present)
+        keys = None if key is None else jax.random.split(key, batch.num_sequences)
+        return self.walk(keys, batch.filled, batch.present, isinstance(batch, Complete))
 
     def seen(
         self, values: Float[Array, "time features"], present: Bool[Array, "time features"]
@@ -189,8 +201,52 @@ class SequentialModel(Model):
             raise TypeError(f"{type(self).__name__} takes neither allowed states nor potentials")
 
 
+class _Given(NamedTuple):
+    """What a step's latent variables go by, but for the past."""
+
+    key: PRNGKeyArray | None
+    evidence: Any
+    observed: Bool[Array, "*batch"] | None  # None: known to be
+
+
+def _latent(model: SequentialModel, past: Any, given: _Given) -> Step:
+    if given.observed is None:
+        return model.latent(given.key, past, given.evidence, True)
+    return model.latent(given.key, past, given.evidence, given.observed)
+
+
+def _one_known(model: SequentialModel, past: Any, inputs: tuple[_Given, Any]) -> tuple[Any, tuple]:
+    """A step whose frame is there, and read."""
+    given, frame = inputs
+    step = _latent(model, past, given)
+    return model.advance(past, step, frame), (past, step.z, step.choice)
+
+
+def _one_drawn(model: SequentialModel, past: Any, inputs: tuple[_Given, Any]) -> tuple[Any, tuple]:
+    """A step that draws what is missing of its frame."""
+    (given, (key, x, present)), likelihood = inputs, model.likelihood
+    step = _latent(model, past, given)
+    output = model.decode(past, step.z)
+    drawn = likelihood.mean(output) if key is None else likelihood.sample(key, output)
+    x = jnp.where(present, x, drawn)
+    frame = model.frame(likelihood.features(x))
+    return model.advance(past, step, frame), (past, step.z, step.choice, x)
+
+
+def _of_batch(one: Callable) -> Callable:
+    return lambda model, past, inputs: jax.vmap(partial(one, model))(past, inputs)
+
+
+def _turned(tree: Any) -> Any:
+    """Time before batch, or the other way round."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
+
+
 def normal_step(
-    key: PRNGKeyArray | None, posterior: Normal, prior: Normal, observed: Bool[Array, "*batch"]
+    key: PRNGKeyArray | None,
+    posterior: Normal,
+    prior: Normal,
+    observed: Bool[Array, "*batch"] | Literal[True],
 ) -> Step:
     """A step whose latent variables are normal, given the past."""
     q = either(observed, posterior, prior)
@@ -199,10 +255,8 @@ def normal_step(
     return Step(z, q.deviation, q.kl(prior), prior.log_density(z) - q.log_density(z))
 
 
-def step_keys(key: PRNGKeyArray | None, num_steps: int) -> tuple[Any, Any]:
-    """For the latent variables and for the frame of each step, whatever comes later; none without a key."""
-    if key is None:
-        return None, None
+def step_keys(key: PRNGKeyArray, num_steps: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """For the latent variables and for the frame of each step, whatever comes later."""
     of_step = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     latent_key, data_key = jax.random.split(key)
     return of_step(latent_key, jnp.arange(num_steps)), of_step(data_key, jnp.arange(num_steps))

@@ -40,7 +40,7 @@ class SRNN(SequentialModel):
 
     def evidence(self, features, observed):
         """g. A block of observed frames has an h of its own here, as if nothing had come before it."""
-        embedded = jnp.where(observed[:, None], self.embed(features), 0)
+        embedded = jnp.where(observed[..., None], self.embed(features), 0)
         forward = self.forward(shifted(embedded), observed, follows(observed))
         both = jnp.concatenate([embedded, forward], axis=-1)
         return self.backward(both, observed, precedes(observed), reverse=True)
@@ -60,9 +60,13 @@ class SRNN(SequentialModel):
         """From z_t and h_t."""
         return self.decoder(jnp.concatenate([z, past.forward.output]))
 
-    def advance(self, past: Past, step: Step, features: Array) -> Past:
+    def frame(self, features):
+        """What h takes from it."""
+        return self.embed(features) @ self.forward.input_weight.T
+
+    def advance(self, past: Past, step: Step, frame: Array) -> Past:
         """The frame moves h on, whether it was observed or drawn."""
-        return Past(step.z, self.forward.step(past.forward, self.embed(features)))
+        return Past(step.z, self.forward.remember(past.forward, frame))
 
     @property
     def _dtype(self):

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from svae.models.base import Batch
+from svae.models.base import Batch, Complete
 from svae.models.sequential import SequentialModel, Step, Trace, normal_step, step_keys
 from svae.networks import AttentionEncoder, CausalDecoder, Likelihood, Normal, earlier, positive, same_block
 
@@ -41,6 +41,9 @@ class TransformerVAE(SequentialModel):
 
     def evidence(self, features, observed):
         """q(z_t), from the block of observed frames that t is in."""
+        return jax.vmap(self._posterior)(features, observed)
+
+    def _posterior(self, features: Float[Array, "time inputs"], observed: Bool[Array, "time"]) -> Normal:
         return _normal(self.encoder(features, same_block(observed)))
 
     def priors(self, z: Float[Array, "time latent"], features: Float[Array, "time inputs"]) -> Normal:
@@ -70,11 +73,11 @@ class TransformerVAE(SequentialModel):
         """The decoder's row of this step."""
         return self.outputs(past.z.at[past.step].set(z), past.features)[past.step]
 
-    def advance(self, past: Past, step: Step, features: Array) -> Past:
+    def advance(self, past: Past, step: Step, frame: Array) -> Past:
         """Written down."""
         return Past(
             past.z.at[past.step].set(step.z),
-            past.features.at[past.step].set(features),
+            past.features.at[past.step].set(frame),
             past.step + 1,
         )
 
@@ -84,14 +87,16 @@ class TransformerVAE(SequentialModel):
         values, present = batch.filled, batch.present
 
         def step_by_step() -> tuple[Array, Array]:
-            drawn = jax.vmap(self.walk)(keys, values, present)
+            drawn = self.walk(keys, values, present)
             return jax.lax.stop_gradient((drawn.values, drawn.steps.z))
 
         def as_it_is() -> tuple[Array, Array]:
             return values, jnp.zeros((*values.shape[:2], self.latent_dim), values.dtype)
 
-        missing = jnp.any(batch.inside[:, :, None] & ~present)
-        values, z = jax.lax.cond(missing, step_by_step, as_it_is)
+        if isinstance(batch, Complete):
+            values, z = as_it_is()
+        else:
+            values, z = jax.lax.cond(jnp.any(batch.inside[:, :, None] & ~present), step_by_step, as_it_is)
         return jax.vmap(self.at_once)(keys, values, z, batch.filled, present)
 
     def at_once(
@@ -104,8 +109,8 @@ class TransformerVAE(SequentialModel):
     ) -> Trace:
         """Every step of one sequence in which nothing is missing any more."""
         observed = jnp.any(present, axis=-1)
-        posterior = self.evidence(self.seen(filled, present), observed)
-        latent_keys, _ = step_keys(key, values.shape[0])
+        posterior = self._posterior(self.seen(filled, present), observed)
+        latent_keys = None if key is None else step_keys(key, values.shape[0])[0]
         z = jax.vmap(Normal.sample)(posterior, latent_keys)
         z = jnp.where(observed[:, None], z, drawn)
         features = self.likelihood.features(values)

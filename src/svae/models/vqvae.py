@@ -21,7 +21,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from svae.models.sequential import SequentialModel, Step
-from svae.networks import LSTM, MLP, Dense, Likelihood, LSTMState
+from svae.networks import LSTM, MLP, Dense, Likelihood, LSTMState, either
 
 COMMITMENT = 0.25  # beta
 
@@ -55,26 +55,26 @@ class VQVAE(SequentialModel):
         prior = jax.nn.log_softmax(self.scores(past.output))
         distance = jnp.sum((evidence[None] - self.codes) ** 2, axis=-1)
         drawn = jnp.argmax(prior) if key is None else jax.random.categorical(key, prior)
-        state = jnp.where(observed, jnp.argmin(distance), drawn)
+        state = either(observed, jnp.argmin(distance), drawn)
         code = self.codes[state]
         handed_on = evidence + stop_gradient(code - evidence)
         pull = jnp.sum((stop_gradient(evidence) - code) ** 2)
         pull = pull + COMMITMENT * jnp.sum((evidence - stop_gradient(code)) ** 2)
         choice = jax.nn.one_hot(state, self.codes.shape[0], dtype=code.dtype)
         return Step(
-            z=jnp.where(observed, handed_on, code),
+            z=either(observed, handed_on, code),
             deviation=jnp.zeros_like(code),
             kl=-prior[state] + pull - stop_gradient(pull),
             log_ratio=prior[state],
             choice=choice,
-            probability=jnp.where(observed, choice, jnp.exp(prior)),
+            probability=either(observed, choice, jnp.exp(prior)),
         )
 
     def decode(self, past, z):
         """From the code alone."""
         return self.decoder(z)
 
-    def advance(self, past: LSTMState, step: Step, features: Array) -> LSTMState:
+    def advance(self, past: LSTMState, step: Step, frame: Array) -> LSTMState:
         """The prior remembers codes, not frames."""
         assert step.choice is not None
         return self.memory.step(past, stop_gradient(step.choice))

@@ -4,8 +4,9 @@ from svae.networks.attention import AttentionEncoder, CausalDecoder, earlier, sa
 from svae.networks.encoder import Encoder, Evidence, mlp_decoder, mlp_encoder, only_present
 from svae.networks.layers import MLP, Dense, DenseBlock, LayerNorm, Residual
 from svae.networks.likelihoods import Bernoulli, Categorical, Gamma, Gaussian, Likelihood, Poisson
-from svae.networks.recurrent import LSTM, BackwardEncoder, LSTMState, follows, precedes, shifted, step_by_step
+from svae.networks.recurrent import LSTM, BackwardEncoder, LSTMState, follows, precedes, shifted
 from svae.networks.relaxations import COLDEST, Concrete, Relaxation, StraightThrough
+from svae.networks.steps import step_by_step
 from svae.networks.transitions import Combiner, GatedTransition, Normal, either, positive
 
 __all__ = [

@@ -4,24 +4,22 @@ $$ i, f, o = \sigma(\cdot),\quad g = \tanh(\cdot) \quad\text{of}\quad W x_t + U 
    c_t = f\, c_{t-1} + i\, g, \quad h_t = o \tanh c_t. $$
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from svae.networks.layers import Dense, DenseBlock
-
-STEPS_OF_GPU = 10
+from svae.networks.steps import step_by_step
 
 
 class LSTMState(NamedTuple):
     """What is passed on from step to step."""
 
-    cell: Float[Array, "hidden"]
-    output: Float[Array, "hidden"]
+    cell: Float[Array, "*batch hidden"]
+    output: Float[Array, "*batch hidden"]
 
 
 class LSTM(eqx.Module):
@@ -39,49 +37,43 @@ class LSTM(eqx.Module):
         self.recurrent_weight = each.reshape(4 * hidden, hidden)
         self.bias = jnp.zeros(4 * hidden, jnp.float32)
 
-    def begin(self) -> LSTMState:
+    def begin(self, *batch: int) -> LSTMState:
         """Before the first step."""
-        nothing = jnp.zeros(self.bias.shape[0] // 4, self.bias.dtype)
+        nothing = jnp.zeros((*batch, self.bias.shape[0] // 4), self.bias.dtype)
         return LSTMState(nothing, nothing)
 
-    def step(self, state: LSTMState, x: Float[Array, "inputs"]) -> LSTMState:
+    def step(self, state: LSTMState, x: Float[Array, "*batch inputs"]) -> LSTMState:
         """One step."""
-        return self._remember(state, self.input_weight @ x)
+        return self.remember(state, x @ self.input_weight.T)
 
-    def _remember(self, state: LSTMState, projected: Float[Array, "gates"]) -> LSTMState:
-        mixed = projected + self.recurrent_weight @ state.output + self.bias
-        i, f, g, o = jnp.split(mixed, 4)
+    def remember(self, state: LSTMState, projected: Float[Array, "*batch gates"]) -> LSTMState:
+        """One step, given what the input weights make of its input."""
+        mixed = projected + state.output @ self.recurrent_weight.T
+        i, f, g, o = jnp.split(mixed + jnp.broadcast_to(self.bias, mixed.shape), 4, axis=-1)
         cell = jax.nn.sigmoid(f) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(g)
         return LSTMState(cell, jax.nn.sigmoid(o) * jnp.tanh(cell))
 
     def __call__(
         self,
-        x: Float[Array, "time inputs"],
-        observed: Bool[Array, "time"],
-        after: Bool[Array, "time"],
+        x: Float[Array, "*batch time inputs"],
+        observed: Bool[Array, "*batch time"],
+        after: Bool[Array, "*batch time"],
         reverse: bool = False,
-    ) -> Float[Array, "time hidden"]:
+    ) -> Float[Array, "*batch time hidden"]:
         """Outputs, zero where nothing is `observed`; a step that does not come `after` another begins anew.
 
         So each block of observed steps is read as if it were a sequence of its own.
         """
-
-        def one(state: LSTMState, inputs: tuple[Array, Array, Array]) -> tuple[LSTMState, Array]:
-            projected, observed, after = inputs
-            state = jax.tree.map(lambda s: jnp.where(after, s, 0), state)
-            state = self._remember(state, projected)
-            return state, jnp.where(observed, state.output, 0)
-
         projected = x @ self.input_weight.T  # of all steps at once
-        return step_by_step(one, self.begin(), (projected, observed, after), reverse)[1]
+        inputs = jnp.moveaxis(projected, -2, 0), jnp.moveaxis(after, -1, 0)[..., None]
+        _, outputs = step_by_step(_read, self, self.begin(*x.shape[:-2]), inputs, reverse)
+        return jnp.where(observed[..., None], jnp.moveaxis(outputs, 0, -2), 0)
 
 
-def step_by_step(
-    one: Callable[[Any, Any], tuple[Any, Any]], start: Any, inputs: Any, reverse: bool = False
-) -> Any:
-    """A scan, of which GPUs get several steps at once: to begin one takes them longer than to do it."""
-    unroll = STEPS_OF_GPU if jax.default_backend() == "gpu" else 1
-    return jax.lax.scan(one, start, inputs, reverse=reverse, unroll=unroll)
+def _read(lstm: LSTM, state: LSTMState, inputs: tuple[Array, Array]) -> tuple[LSTMState, Array]:
+    projected, after = inputs
+    state = lstm.remember(jax.tree.map(lambda s: jnp.where(after, s, 0), state), projected)
+    return state, state.output
 
 
 def random_orthogonal(key: PRNGKeyArray, size: int) -> Float[Array, "size size"]:
@@ -97,19 +89,19 @@ def random_orthogonal(key: PRNGKeyArray, size: int) -> Float[Array, "size size"]
     return jax.lax.fori_loop(0, size, column, jax.random.normal(key, (size, size), jnp.float32))
 
 
-def follows(observed: Bool[Array, "time"]) -> Bool[Array, "time"]:
+def follows(observed: Bool[Array, "*batch time"]) -> Bool[Array, "*batch time"]:
     """Steps with an observed one just before them."""
-    return jnp.concatenate([jnp.zeros(1, bool), observed[:-1]])
+    return shifted(observed[..., None])[..., 0]
 
 
-def precedes(observed: Bool[Array, "time"]) -> Bool[Array, "time"]:
+def precedes(observed: Bool[Array, "*batch time"]) -> Bool[Array, "*batch time"]:
     """Steps with an observed one just after them."""
-    return jnp.concatenate([observed[1:], jnp.zeros(1, bool)])
+    return jnp.flip(follows(jnp.flip(observed, -1)), -1)
 
 
-def shifted(x: Float[Array, "time size"]) -> Float[Array, "time size"]:
+def shifted(x: Shaped[Array, "*batch time size"]) -> Shaped[Array, "*batch time size"]:
     """Each step gets what belongs to the one before; the first gets zeros."""
-    return jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]])
+    return jnp.concatenate([jnp.zeros_like(x[..., :1, :]), x[..., :-1, :]], axis=-2)
 
 
 class BackwardEncoder(eqx.Module):
@@ -126,7 +118,7 @@ class BackwardEncoder(eqx.Module):
         self.head = Dense(hidden, outputs, keys[2])
 
     def __call__(
-        self, features: Float[Array, "time inputs"], observed: Bool[Array, "time"]
-    ) -> Float[Array, "time outputs"]:
+        self, features: Float[Array, "*batch time inputs"], observed: Bool[Array, "*batch time"]
+    ) -> Float[Array, "*batch time outputs"]:
         """Of missing frames, the head's bias."""
         return self.head(self.backward(self.embed(features), observed, precedes(observed), reverse=True))

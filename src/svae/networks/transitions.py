@@ -1,6 +1,6 @@
 """Distributions of one step given the step before: diagonal normals, and the networks that give them."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,8 +42,10 @@ def positive(x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
     return jax.nn.softplus(x) + LEAST_DEVIATION
 
 
-def either(condition: Bool[Array, "*batch"], one: Any, other: Any) -> Any:
+def either(condition: Bool[Array, "*batch"] | Literal[True], one: Any, other: Any) -> Any:
     """Leaf by leaf: `one` where the condition is true."""
+    if condition is True:  # known when the program is made, which then need not have the other
+        return one
     along = lambda x: condition.reshape(condition.shape + (1,) * (x.ndim - condition.ndim))
     return jax.tree.map(lambda x, y: jnp.where(along(x), x, y), one, other)
 

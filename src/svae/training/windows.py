@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from svae.data import Places, Recordings, Standardizer
-from svae.models import Batch
+from svae.models import Batch, Complete
 
 DEVICE_BYTES = 2 << 30  # of frames that are kept on the device; of more, each step's batch is sent there
 BATCH_BYTES = 1 << 28  # of windows that are looked at at once, where a step does not ask for them
@@ -35,19 +35,20 @@ class OnDevice(NamedTuple):
     lengths: Int[Array, "windows"]
     size: int
     num_states: int | None
+    complete: bool  # whether nothing is missing in any of them
 
     def select(self, which: Int[Array, "b"]) -> Batch:
         """These windows, padded with zeros."""
-        lengths = self.lengths[which]
+        kind, lengths = Complete if self.complete else Batch, self.lengths[which]
         inside = jnp.arange(self.size)[None] < lengths[:, None]
         place = jnp.where(
             inside, self.first[which][:, None] + jnp.arange(self.size, dtype=jnp.int32)[None], 0
         )
         values = jnp.where(inside[:, :, None], self.frames[place], 0)
         if self.known is None or self.num_states is None:
-            return Batch(values, lengths)
+            return kind(values, lengths)
         own = jnp.where(inside, self.known[place], -1)[:, :, None]
-        return Batch(
+        return kind(
             values, lengths, (own < 0) | (own == jnp.arange(self.num_states, dtype=jnp.int32)[None, None])
         )
 
@@ -85,6 +86,13 @@ class TrainingWindows:
         """Labels, if they count, name the first of so many states."""
         return self if self.num_states is None else replace(self, num_states=num_states)
 
+    @cached_property
+    def complete(self) -> bool:
+        """Whether no window has missing entries, and none is shorter than others."""
+        return bool((self.places.lengths == self.places.size).all()) and not any(
+            np.isnan(item.values).any() for item in self.recordings
+        )
+
     @property
     def at_once(self) -> int:
         """How many windows may be looked at at once."""
@@ -101,7 +109,8 @@ class TrainingWindows:
             values[window, :length] = self.standardizer.apply(np.asarray(item.values[here]))
             if self.num_states is not None and item.labels is not None:
                 known[window, :length] = item.labels[here]
-        batch = Batch(jnp.asarray(values), jnp.asarray(places.lengths, jnp.int32))
+        kind = Complete if self.complete else Batch
+        batch = kind(jnp.asarray(values), jnp.asarray(places.lengths, jnp.int32))
         if self.num_states is None:
             return batch
         allowed = (known[:, :, None] < 0) | (known[:, :, None] == np.arange(self.num_states))
@@ -141,4 +150,5 @@ class TrainingWindows:
             index(self.places.lengths),
             self.places.size,
             self.num_states,
+            self.complete,
         )
