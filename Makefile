@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test test-all lint clean
 
 setup: $(VENV)/installed
 
@@ -18,6 +18,9 @@ demo: setup
 	$(BIN)/svae demo
 
 test: setup
+	$(BIN)/pytest -m "not slow"
+
+test-all: setup
 	$(BIN)/pytest
 
 lint: setup

@@ -189,6 +189,7 @@ def test_states_may_be_known_or_forbidden(slds, lds):
         application.segment(lds, recordings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["slds", "lds", "mixture"])
 def test_importance_weights_average_to_the_bound_and_tighten_it(graph):
     fitted = fitted_model(graph)

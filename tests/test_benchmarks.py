@@ -9,6 +9,8 @@ import pytest
 from helpers import benchmark, users_rules
 from svae.data import Recording, Recordings, load
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "pretrain.steps=4",
     "joint.steps=2",

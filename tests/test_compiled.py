@@ -62,6 +62,7 @@ def infer_kl(model, posterior, linear):
     return model.infer(posterior, model.potentials(linear, jnp.ones_like(linear))).kl_local
 
 
+@pytest.mark.slow
 def test_gradient_step_is_the_same_with_the_compiler_that_users_have():
     step, arguments = step_and_arguments(SLDS(2, 2), 2, 6, CoordinateAscent(), GaussSeidel())
     tree_close(step.lower(*arguments).compile(AS_USERS)(*arguments), step(*arguments))
@@ -105,6 +106,7 @@ def peak_memory(adjoint, sweeps):
     return step.lower(*arguments).compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_memory_of_implicit_gradients_does_not_grow_with_sweeps_and_that_of_unrolled_ones_does():
     implicit = [peak_memory(GaussSeidel(), sweeps) for sweeps in (10, 40)]
     unrolled = [peak_memory(Unrolled(), sweeps) for sweeps in (10, 40)]

@@ -186,6 +186,7 @@ def small_model():
     return make_svae(pgm, Gaussian(3), 3, key, encoder=encoder, decoder=decoder)
 
 
+@pytest.mark.slow
 def test_states_may_be_given_or_forbidden(small):
     """In segmentations and in draws; with nothing seen, that is generation from a segmentation."""
     given = np.array([0, 0, 0, 2, 2, 2, 1, 1])

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from helpers import users_rules
 from svae.cli import app
+from svae.cli.comparing import seeds_of
 from svae.config import load_config
 from svae.contest import Budget, Contest, as_json, as_markdown, contest, hold, scores
 from svae.contest.budgets import BUDGETS, settings, split
@@ -121,6 +122,7 @@ def test_zeros_are_measured_where_they_were_put(monkeypatch):
     assert np.all(recordings[0].values == 1)
 
 
+@pytest.mark.slow
 def test_models_are_trained_scored_and_not_trained_again(tmp_path, monkeypatch):
     bumps = laplacian(8, 100, num_points=5)
     monkeypatch.setattr(contest, "load", lambda data, rate: bumps)
@@ -157,6 +159,10 @@ def test_models_are_trained_scored_and_not_trained_again(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["compare", str(run), str(tmp_path / "svae-gmm" / "seed-0")])
     assert result.exit_code == 0, result.output
     assert "frechet samples" in result.output
+
+
+def test_seeds_are_counted_or_named():
+    assert [seeds_of(x) for x in ("3", "0,4", "2,")] == [[0, 1, 2], [0, 4], [2]]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from svae.studies.gradients.experiments import find_truth
 SIZES = synthetic.Sizes(num_states=3, latent_dim=2, num_steps=30, batch=8, fit_rounds=10)
 
 
+@pytest.mark.slow
 def test_study(tmp_path, monkeypatch):
     """One test, because compiling takes most of its time."""
     monkeypatch.setitem(fig_gradients.SIZES, "tiny", fig_gradients.Sizes(SIZES, windows=1, sweeps=(30,)))

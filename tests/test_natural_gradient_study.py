@@ -16,6 +16,7 @@ CASE = Case("mocap6", latent_dim=2, pretraining=0)
 SETTING = Setting({"Motion capture, principal components": CASE}, 1, 60, 16, hidden=(8,))
 
 
+@pytest.mark.slow
 def test_study(tmp_path, monkeypatch):
     """One test, and without Adam, because compiling takes most of its time."""
     monkeypatch.delitem(climbing.METHODS, "Adam")

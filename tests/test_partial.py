@@ -172,6 +172,7 @@ def scored(draws, truth, hidden):
     return average_draw_scores([score_draws(*one) for one in together])
 
 
+@pytest.mark.slow
 def test_draws_are_calibrated_where_every_frame_is_seen_in_part():
     """Nine tenths of the truth lie in the band that says so, within the error of 40 sequences."""
     with users_rules("raise"):
@@ -206,6 +207,7 @@ class Laplace(Likelihood):
         return output + self.scale * jax.random.laplace(key, output.shape, output.dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Laplace(), Poisson()])
 def test_any_likelihood_will_do(likelihood):
     with users_rules("raise"):

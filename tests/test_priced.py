@@ -166,6 +166,7 @@ def frames_a_segment(fit, series):
     return np.mean([len(path) / (1 + np.count_nonzero(np.diff(path))) for path in found])
 
 
+@pytest.mark.slow
 def test_a_duration_has_its_price():
     """Noise tells states apart within two frames, which pseudo-counts for staying would not bridge."""
     series, effort = restless(), arhmm.Effort(run=120)

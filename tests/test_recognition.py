@@ -218,6 +218,7 @@ def test_with_one_state_a_switching_model_is_a_linear_one():
         np.testing.assert_allclose(*(getattr(bound_of(m), name) for m in (linear, switching)), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pgm", [LDS(N), SLDS(K, N)])
 def test_gradients_by_finite_differences(pgm):
     """Of everything that inference rests on: the recognition parameters and the encoder's precision."""
@@ -238,6 +239,7 @@ def test_gradients_by_finite_differences(pgm):
         assert float(way @ gradient) == pytest.approx(float(numerical), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_models_parameters_get_the_update_of_conjugate_models():
     """Inference does not see them, so their natural gradient is that of stochastic variational inference."""
     model = model_for(LDS(N), recognition_for(LDS(N)))

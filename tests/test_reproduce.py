@@ -369,6 +369,8 @@ def test_tables_compare_with_the_paper():
     rest = {name: None for name in published.COLUMNS if name not in ours}
     rows = [row | ours | rest, row | ours | rest | {"seed": 1, "bound": 5.0}]
     rows.append(rows[0] | {"model": "svae-slds", "fid_sample": 9.0, "seed": 0})
+    ordered = table2.in_order(rows, ["svae-slds", "srnn"])
+    assert [(x["model"], x["seed"]) for x in ordered] == [("svae-slds", 0), ("srnn", 0), ("srnn", 1)]
     found = table2.summarised(rows)
     assert found["srnn"]["bound"] == 4.0
     assert found["srnn"]["bound_spread"] == pytest.approx(np.sqrt(2))

@@ -62,6 +62,7 @@ def path_of(potentials):
     return GaussianTerms(potentials[0].first, potentials[0].second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_surrogate_is_a_bound_on_the_enumerated_evidence(seed):
     model, parameters, potentials = problem(seed)
@@ -193,6 +194,7 @@ def test_generated_dwells_follow_their_law():
         np.testing.assert_allclose(share, expected, atol=5 * np.sqrt(0.25 / len(drawn)))
 
 
+@pytest.mark.slow
 def test_completions_are_draws_from_the_exact_posterior():
     _, parameters, potentials = problem(1, time=5, max_dwell=3)  # longer dwells have a mode in common
     potentials = jax.tree.map(lambda x: 0.1 * x, potentials)

@@ -456,6 +456,7 @@ def _start(folder: Path) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_parameters(tmp_path):
     whole = _start(tmp_path / "whole")
     killed = _start(tmp_path / "killed")

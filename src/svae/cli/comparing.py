@@ -103,11 +103,11 @@ def parts_of(text: str) -> list[str]:
 
 
 def seeds_of(text: str) -> list[int]:
-    """One number is how many; several are the seeds themselves."""
-    parts = parts_of(text)
-    if not all(part.isdecimal() for part in parts) or parts == ["0"]:
-        raise ValueError(f"--seeds is how many, such as 3, or a list such as 0,1,2; got '{text}'")
-    return list(map(int, parts)) if "," in text else list(range(int(text)))
+    """One number is how many; several, or one and a comma, are the seeds themselves."""
+    parts, named = parts_of(text), "," in text
+    if not all(part.isdecimal() for part in parts) or (parts == ["0"] and not named):
+        raise ValueError(f"--seeds is how many, such as 3, or a list such as 0,1,2 or '4,'; got '{text}'")
+    return list(map(int, parts)) if named else list(range(int(text)))
 
 
 def _compare_runs(folders: list[Path], out: Path | None) -> None:

@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from svae.bench.timing import machine
@@ -32,20 +31,22 @@ def row(place: Path, fitted: Fitted, material: Material, judge: Judge) -> dict[s
     stored = read_card(path) if path.exists() else {}
     found: dict[str, Any] = stored if stored.get(NETWORK) == network else {NETWORK: network}
     joined: dict[str, Any] = {}
-    for name, part in _parts(fitted, material, judge).items():
+    for name, part in _parts(fitted, material, judge, place).items():
         if name not in found:
             found[name] = part()
             write_card(path, found)
         joined |= found[name]
-    facts = machine()
-    return joined | cost(fitted, material, place) | {"device": facts["device"], "jax": jax.__version__}
+    return joined
 
 
-def _parts(fitted: Fitted, material: Material, judge: Judge) -> dict[str, Callable[[], dict[str, Any]]]:
-    """What there is to find, the longest last."""
+def _parts(
+    fitted: Fitted, material: Material, judge: Judge, place: Path
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What there is to find: first what it took, where that is still known, and the longest last."""
     test, together, seed = material.test, material.effort.together, fitted.config.seed
     bound = lambda: drawing.bounds(fitted, test, len(material.training), together, seed)
     parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "cost": lambda: cost(fitted, material, place),
         "bound": lambda: {"bound": float(np.mean(bound())), "parameters": num_parameters(fitted)},
         "samples": lambda: samples(fitted, material, judge),
         **{name: partial(interpolations, fitted, material, judge, name) for name in REGIMES},
@@ -89,7 +90,7 @@ def _over_sets(name: str, values: list[float | None]) -> dict[str, float | None]
 
 
 def cost(fitted: Fitted, material: Material, place: Path) -> dict[str, Any]:
-    """Steps, passes over all windows, and seconds of training, compilation included."""
+    """Steps, passes over all windows, seconds of training with compilation, and this machine."""
     config, records = fitted.config, read_metrics(place / "metrics.ndjson")
     clock = [0.0, *(x["seconds"] for x in records if "seconds" in x)]
     # A resumed run has another clock, which begins at zero
@@ -97,4 +98,8 @@ def cost(fitted: Fitted, material: Material, place: Path) -> dict[str, Any]:
     stages = {x["stage"] for x in records}
     steps = config.joint.steps + (config.pretrain.steps if PRETRAIN in stages else 0)
     passes = config.joint.steps * min(config.batch_size, len(material.training)) / len(material.training)
-    return {"steps": steps, "epochs": round(passes, 2), "train_seconds": round(seconds, 1)}
+    facts = machine()
+    return {
+        **{"steps": steps, "epochs": round(passes, 2), "train_seconds": round(seconds, 1)},
+        **{"device": facts["device"], "jax": facts["jax"]},
+    }

@@ -51,7 +51,9 @@ def measure(kind: str, request: Request, results: Results) -> None:
 
 def show(kind: str, rows: list[Row], about: dict[str, Any]) -> Shown:
     """Ours above the paper's, model by model."""
-    published, found = TABLE2[kind], summarised(rows)
+    published = TABLE2[kind]
+    rows = in_order(rows, list(published))
+    found = summarised(rows)
     lines = [["model", *HEADS.values(), "states", "parameters", "training"]]
     for model, own in found.items():
         cells = [number(own[name], own[f"{name}_spread"]) for name in COLUMNS]
@@ -64,6 +66,12 @@ def show(kind: str, rows: list[Row], about: dict[str, Any]) -> Shown:
     title = {"mocap": "Table 2, motion capture", "speech": "Table 2, speech"}[kind]
     parts = [_caption(about), table(lines), LEGEND, reading(found, published), actions(rows)]
     return Shown(title, "\n\n".join(filter(None, parts)), _figure(found, published))
+
+
+def in_order(rows: list[Row], models: list[str]) -> list[Row]:
+    """As the models are, and others after them."""
+    place = {model: number for number, model in enumerate(models)}
+    return sorted(rows, key=lambda row: (place.get(row["model"], len(place)), row["seed"]))
 
 
 def summarised(rows: list[Row]) -> dict[str, dict[str, Any]]:
