@@ -30,4 +30,4 @@ lint: setup
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs .jax_cache

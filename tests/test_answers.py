@@ -135,6 +135,7 @@ def test_forecasts_begin_where_recordings_end(slds):
         application.forecast(slds, recordings, "soon", 1, seed=0)
 
 
+@pytest.mark.slow
 def test_expected_potentials_are_another_way_to_complete(slds, lds):
     """Known frames stay, draws go on from the last one, and states may be told; one frame is enough."""
     one = Recordings((Recording("one", np.ones((1, 3))),), CHANNELS, 10.0)

@@ -26,6 +26,7 @@ SMALLEST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", [1, 2])
 @pytest.mark.parametrize("name", SMALLEST)
 def test_one_state_one_dimension_one_step(name, time):

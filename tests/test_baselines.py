@@ -175,6 +175,7 @@ def test_a_block_is_encoded_as_if_it_were_a_sequence(name):
 # The evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_leaving_a_number_out_integrates_over_it(name):
     """E[w] is the evidence: that of what is left, and the integral of that of everything.

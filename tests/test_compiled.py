@@ -121,6 +121,7 @@ def infer_and_sample(model, posterior, potentials, length):
     return inference, model.sample(jax.random.key(0), inference.solution, length)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mixture", "hmm", "lds", "lds-parallel", "slds", "slds-parallel", "coupled"]
 )

@@ -96,6 +96,7 @@ def test_completions_of_a_hidden_markov_model_are_exact():
     check_missing_step(latents, states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [SLDS(2, 2, num_particles=50), HMM(2, 2), GaussianMixture(2, 2)])
 def test_bridges_fill_a_gap_between_what_was_seen(model):
     posterior = parameter_posterior(

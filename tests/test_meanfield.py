@@ -150,7 +150,10 @@ def difference_quotient(model, case, direction, eps):
     return jnp.vdot(jnp.array([1.0, -8.0, 8.0, -1.0]), values) / (12 * eps)
 
 
-@pytest.mark.parametrize("name", ["lds", "mixture", "slds", "hmm", "jslds", "hsmm-slds", "coupled"])
+OTHERS = "lds", "mixture", "hmm", "jslds", "hsmm-slds", "coupled"
+
+
+@pytest.mark.parametrize("name", ["slds", *(pytest.param(x, marks=pytest.mark.slow) for x in OTHERS)])
 def test_gradients_agree_three_ways(name):
     model = MODELS[name]
     case = random_case(model)

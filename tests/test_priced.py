@@ -77,6 +77,7 @@ def objective(model, theta, potentials, solution):
     return surrogate(model.problem(), theta, potentials, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_STATES)
 def test_the_bound_loses_what_states_cost_more_and_is_the_best_of_its_kind(name):
     cheap = MODELS[name]
