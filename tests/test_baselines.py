@@ -12,6 +12,7 @@ from helpers import astype, users_rules
 from small_models import FEATURES, LATENT, SEQUENTIAL, STATES, TIME, small
 from svae.models import (
     Batch,
+    Complete,
     make_discrete_dks,
     make_dks,
     make_srnn,
@@ -124,6 +125,18 @@ def test_no_step_knows_what_comes_after_it(name):
     }[name]
     for found, wanted in zip((mean_z, mean_x, output_z, output_x), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["srnn", "dks-straight-through", "transformer-dvae"])
+def test_what_is_known_to_be_complete_is_scored_alike(name):
+    """With one program for what may be missing and one for what is not, bound and gradient agree."""
+    values = jax.random.normal(jax.random.key(0), (2, TIME, FEATURES))
+    bound = lambda model, batch: jnp.mean(model.elbo(jax.random.key(1), batch).elbo(1))
+    gradient = eqx.filter_jit(eqx.filter_value_and_grad(bound))
+    lengths = jnp.full(2, TIME, jnp.int32)
+    one, other = (gradient(small(name), kind(values, lengths)) for kind in (Batch, Complete))
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
 
 
 def test_the_transformer_gives_the_same_at_once_and_step_by_step():

@@ -11,7 +11,7 @@ import data_set_files as files
 from helpers import users_rules
 from svae.config import Config, override
 from svae.data import Recording, Standardizer, as_recordings, load, places
-from svae.models import Batch
+from svae.models import Batch, Complete
 from svae.training import windows
 from svae.training.build import GraphPrior, untrained
 from svae.training.feeding import Feed, batch_indices
@@ -77,6 +77,26 @@ def test_the_same_batches_from_device_and_host(labels):
                 numbers, batch = fed.at(jnp.asarray(step, jnp.int32))
                 np.testing.assert_array_equal(numbers, which)
                 same(batch, whole.select(which))
+
+
+def test_batches_of_which_nothing_is_missing_say_so():
+    rng = np.random.default_rng(0)
+    whole, short, gappy = (rng.normal(size=(n, 2)).astype(np.float32) for n in (20, 7, 20))
+    gappy[3, 1] = np.nan
+    for values, kind in ([whole, whole], Complete), ([whole, short], Batch), ([whole, gappy], Batch):
+        cut = training_windows(as_recordings(values), override(Config(), ["data.window=10"]))
+        for data in cut, cut.with_frames():
+            feed = Feed(data, jax.random.key(0), 2)
+            assert type(feed(0, 1).batches) is kind
+    assert type(cut.read()) is Batch
+    known, plain = (
+        Complete(jnp.asarray(whole)[None], jnp.asarray([20])),
+        Batch(jnp.asarray(whole)[None], [20]),
+    )
+    np.testing.assert_array_equal(known.filled, plain.values)
+    assert known.present.shape == plain.values.shape
+    assert known.present.all()
+    assert known.inside.all()
 
 
 def test_pieces_hold_the_same_frames():

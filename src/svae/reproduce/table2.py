@@ -27,7 +27,8 @@ LEGEND = (
     "bound: nats per number of windows that no model was trained on, from one sample; higher is better. "
     "samples: Frechet distance of new windows to real ones. 0.0-0.8, 0.2-1.0, 0.2-0.8: of windows of which "
     "that share was hidden and drawn; lower is better. ± is the standard deviation over independent sets "
-    "of samples, or over seeds where there are several. Below ours, in italics, the paper's."
+    "of samples, or over seeds where there are several; -: draws grew without bounds. Below ours, in "
+    "italics, the paper's."
 )
 
 
@@ -150,14 +151,19 @@ def _figure(found: dict[str, dict[str, Any]], published: dict[str, Any]) -> Figu
             if theirs is not None:
                 value = theirs[0] if isinstance(theirs, tuple) else theirs
                 axes.plot(value, place, "D", color=PALETTE[1], mfc="white", ms=6, label="the paper")
-            if own[name] is not None:
+            if own[name] is None:  # beyond all numbers
+                right = axes.get_yaxis_transform()
+                axes.plot(1, place, ">", color=PALETTE[0], ms=6, transform=right, clip_on=False)
+            else:
                 spread = own[f"{name}_spread"] or 0.0
                 axes.errorbar(own[name], place, xerr=spread, fmt="o", color=PALETTE[0], ms=6, label="ours")
         axes.set_title(HEADS[name], fontsize=10, color=INK)
         axes.grid(axis="y", color="0.9", lw=0.6)
         if name != "bound":
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
+            low, high = axes.get_xlim()
+            marks = (1, 2, 5) if high < 50 * low else (1, 3)
+            axes.xaxis.set_major_locator(LogLocator(subs=marks, numticks=6))
             axes.xaxis.set_major_formatter("{x:g}")
             axes.xaxis.set_minor_locator(NullLocator())
         axes.set_yticks(places, labels=list(found))
