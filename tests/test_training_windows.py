@@ -88,7 +88,6 @@ def test_batches_of_which_nothing_is_missing_say_so():
         for data in cut, cut.with_frames():
             feed = Feed(data, jax.random.key(0), 2)
             assert type(feed(0, 1).batches) is kind
-    assert type(cut.read()) is Batch
     known, plain = (
         Complete(jnp.asarray(whole)[None], jnp.asarray([20])),
         Batch(jnp.asarray(whole)[None], [20]),

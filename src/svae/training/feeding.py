@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from svae.models import Batch
+from svae.models import Batch, Complete
 from svae.training.windows import OnDevice, TrainingWindows
 
 
@@ -68,6 +68,8 @@ class Feed:
             batch = self.data.select(which).read()
         else:
             batch = _gather(self.data.on_device, jnp.asarray(which))
+        if self.data.complete:
+            batch = Complete(*batch)
         by_step = lambda x: x.reshape(count, self.batch_size, *x.shape[1:])
         begin = jnp.asarray(step, jnp.int32)
         return Coming(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from svae.data import Places, Recordings, Standardizer
-from svae.models import Batch, Complete
+from svae.models import Batch
 
 DEVICE_BYTES = 2 << 30  # of frames that are kept on the device; of more, each step's batch is sent there
 BATCH_BYTES = 1 << 28  # of windows that are looked at at once, where a step does not ask for them
@@ -35,20 +35,19 @@ class OnDevice(NamedTuple):
     lengths: Int[Array, "windows"]
     size: int
     num_states: int | None
-    complete: bool  # whether nothing is missing in any of them
 
     def select(self, which: Int[Array, "b"]) -> Batch:
         """These windows, padded with zeros."""
-        kind, lengths = Complete if self.complete else Batch, self.lengths[which]
+        lengths = self.lengths[which]
         inside = jnp.arange(self.size)[None] < lengths[:, None]
         place = jnp.where(
             inside, self.first[which][:, None] + jnp.arange(self.size, dtype=jnp.int32)[None], 0
         )
         values = jnp.where(inside[:, :, None], self.frames[place], 0)
         if self.known is None or self.num_states is None:
-            return kind(values, lengths)
+            return Batch(values, lengths)
         own = jnp.where(inside, self.known[place], -1)[:, :, None]
-        return kind(
+        return Batch(
             values, lengths, (own < 0) | (own == jnp.arange(self.num_states, dtype=jnp.int32)[None, None])
         )
 
@@ -109,8 +108,7 @@ class TrainingWindows:
             values[window, :length] = self.standardizer.apply(np.asarray(item.values[here]))
             if self.num_states is not None and item.labels is not None:
                 known[window, :length] = item.labels[here]
-        kind = Complete if self.complete else Batch
-        batch = kind(jnp.asarray(values), jnp.asarray(places.lengths, jnp.int32))
+        batch = Batch(jnp.asarray(values), jnp.asarray(places.lengths, jnp.int32))
         if self.num_states is None:
             return batch
         allowed = (known[:, :, None] < 0) | (known[:, :, None] == np.arange(self.num_states))
@@ -150,5 +148,4 @@ class TrainingWindows:
             index(self.places.lengths),
             self.places.size,
             self.num_states,
-            self.complete,
         )
