@@ -10,8 +10,11 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1",
 )
-# What was compiled once is kept: a second run takes half the time.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".jax_cache"))
+# What was compiled once is kept: a second run takes half the time. Each process of tests has its own folder,
+# as JAX would read what another one is just writing.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(
+    Path(__file__).parent.parent / ".jax_cache" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Several tests run at a time, on small matrices: threads of BLAS would only wait for each other.
