@@ -2,19 +2,22 @@
 
 import json
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from helpers import users_rules
-from svae.bench import scaling, table1
+from svae.bench import accuracy, scaling, table1
 from svae.bench.setting import Setting
 from svae.chains import Form
 from svae.cli import app
 from svae.meanfield import GaussSeidel, Unrolled
+from svae.reproduce.table1 import SIZES
 
-TINY = table1.Sizes(num_steps=3, num_states=2, latent_dim=2, num_features=3, sweeps=2, repeats=2)
+TINY, ONE = SIZES["tiny"], 1  # as `svae reproduce table1` has them, whose program is then compiled already
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def ignore(line):
 
 def test_every_method_has_its_adjoint_and_form(key):
     for name in table1.METHODS:
-        model = table1.make_model(TINY, name, key)
+        model = eqx.filter_eval_shape(lambda key, name=name: table1.make_model(TINY, name, key), key)
         adjoint, form = name.split(", ")
         assert model.pgm.form == Form(form)
         assert isinstance(model.adjoint, Unrolled if adjoint == "unrolled" else GaussSeidel)
@@ -39,11 +42,11 @@ def test_every_method_has_its_adjoint_and_form(key):
 
 def test_a_row_of_the_table(tmp_path):
     path = tmp_path / "rows.json"
-    (row,) = table1.run(TINY, ["implicit, sequential"], [2], ignore, path)
+    (row,) = table1.run(TINY, ["implicit, sequential"], [ONE], ignore, path)
     assert "error" not in row, row
     assert json.loads(path.read_text()) == [row]
     assert {"method", "batch", "median_ms", "peak_gib", "compile_s", "device", "jax"} <= set(row)
-    assert (row["method"], row["batch"]) == ("implicit, sequential", 2)
+    assert (row["method"], row["batch"]) == ("implicit, sequential", ONE)
     assert 0 < row["fastest_ms"] <= row["median_ms"]
     assert np.isfinite(row["loss"])
 
@@ -66,7 +69,34 @@ def test_table_stands_beside_what_others_measured():
     assert second.split()[-2:] == ["-", "-"]
 
 
-@pytest.mark.parametrize("command", ["table1", "scaling"])
+def test_errors_of_chains_are_small_and_wrong_answers_have_large_ones(monkeypatch):
+    sizes = TINY._replace(num_steps=5, num_states=3)
+    mild, middling, stiff, discrete = accuracy.chains(sizes, Form.PARALLEL)
+    for row in mild, middling, discrete:
+        assert 0 < row["moments"] < 1e-4, row
+        assert 0 < row["linearised"] < 1e-3, row
+    assert 0 < stiff["moments"] < 2 * np.finfo(np.float32).eps / accuracy.NOISES[-1]  # what rounding costs
+    answers = accuracy.answers
+    wrong = lambda chain, *terms: jax.tree.map(lambda x: 1.01 * x, answers(chain, *terms))
+    monkeypatch.setattr(accuracy, "answers", wrong)
+    for row in accuracy.chains(sizes, Form.PARALLEL):
+        assert row["moments"] == pytest.approx(0.01, rel=0.1)
+
+
+@pytest.mark.slow  # a reference in a process of its own, and three trainings
+def test_accuracy_of_gradients_and_training(tmp_path):
+    path = tmp_path / "errors.json"
+    result = CliRunner().invoke(app, ["bench", "accuracy", "--quick", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    report = json.loads(path.read_text())
+    *_, gradient, training = report["rows"]
+    assert 0 < gradient["gradient"] < 1e-3
+    assert 0 < training["form"] < 0.1
+    mine, plain, other = report["curves"].values()
+    assert len(mine) == len(plain) == len(other) > 1
+
+
+@pytest.mark.parametrize("command", ["table1", "scaling", "accuracy"])
 def test_wrong_choices_are_named(command):
     option = "--method" if command == "table1" else "--form"
     result = CliRunner().invoke(app, ["bench", command, option, "slow"])

@@ -2,6 +2,7 @@
 
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,7 +74,7 @@ def test_study(tmp_path, monkeypatch):
 
 def test_problems_of_an_svae_are_those_of_its_training():
     """Its own potentials, parameters and likelihood: KL and reconstruction are those of its bound."""
-    model = make_svae(SLDS(2, 2), Gaussian(3), 3, jax.random.key(0))
+    model = eqx.filter_jit(make_svae)(SLDS(2, 2), Gaussian(3), 3, jax.random.key(0))
     values = np.random.default_rng(0).normal(size=(2, 12, 3))
     system, case = encoded.case_of(model, values, seed=0)
     posterior = model.posterior()
@@ -86,7 +87,7 @@ def test_problems_of_an_svae_are_those_of_its_training():
     part = case.part(slice(1, 2))
     assert relative_error(part.linear[0], case.linear[1]) == 0
     assert part.theta is case.theta
-    other = make_svae(LDS(2), Gaussian(3), 3, jax.random.key(0))
+    other = eqx.filter_eval_shape(make_svae, LDS(2), Gaussian(3), 3, jax.random.key(0))
     with pytest.raises(ValueError, match="switching linear"):
         encoded.case_of(other, values, seed=0)
 

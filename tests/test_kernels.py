@@ -13,7 +13,7 @@ from svae.chains import BATCH, Form, GaussianChain, gaussian
 from svae.chains.gaussian_algorithms import in_chunks
 from svae.chains.gaussian_parallel import Way
 from svae.expfam import linearize
-from svae.kernels import ends, factor, tiles
+from svae.kernels import ends, many, tiles
 from svae.kernels.scan import Loop, Read, kernel_scan, plain_scan
 from svae.meanfield import CoordinateAscent, GaussSeidel
 from svae.pgm import SLDS
@@ -44,19 +44,43 @@ def test_tiles_are_an_algebra_like_linalg(key, size):
     tree_close(run(tiles), run(linalg), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,)])
-def test_inverse_cholesky_of_many(key, shape):
+MANY = ("inverse_cholesky", "inverse_and_log_det")
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (65,), (0,)])
+def test_functions_of_many_matrices(key, shape, name):
     a = jnp.asarray(random_spd(key, 3, shape))
-    np.testing.assert_allclose(factor.inverse_cholesky(a), linalg.inverse_cholesky(a), rtol=1e-10)
+    tree_close(many.each(getattr(tiles, name), a), getattr(linalg, name)(a), rtol=1e-10, atol=1e-12)
 
 
-def test_inverse_cholesky_of_what_is_not_positive_definite(key):
+@pytest.mark.parametrize("name", MANY)
+def test_many_matrices_under_vmap_are_one_kernel(key, name):
+    each = lambda a: many.each(getattr(tiles, name), a)
+    mapped = jax.vmap(jax.vmap(each))
+    a = jnp.asarray(random_spd(key, 3, (2, 5, 2)))
+    tree_close(mapped(a), each(a), rtol=1e-12, atol=1e-12)
+    kernels = [str(jax.make_jaxpr(function)(a)).split("pallas_call")[1:] for function in (each, mapped)]
+    assert len(kernels[0]) == len(kernels[1]) == 1
+    assert "grid=(64,)" in kernels[1][0]
+
+
+def test_many_of_what_is_not_positive_definite(key):
     a = np.array(random_spd(key, 3, (4,)))
     a[1] = -a[1]
     a[2, 0, 0] = np.nan
-    found = np.asarray(factor.inverse_cholesky(jnp.asarray(a)))
-    assert np.all(np.isnan(found[[1, 2]]))
-    np.testing.assert_allclose(found[[0, 3]], np.linalg.inv(np.linalg.cholesky(a[[0, 3]])), rtol=1e-10)
+    inverses = [
+        many.each(tiles.inverse_cholesky, jnp.asarray(a)),
+        *many.each(tiles.inverse_and_log_det, jnp.asarray(a)),
+    ]
+    dense = (
+        np.linalg.inv(np.linalg.cholesky(a[[0, 3]])),
+        np.linalg.inv(a[[0, 3]]),
+        np.linalg.slogdet(a[[0, 3]])[1],
+    )
+    for found, expected in zip(map(np.asarray, inverses), dense, strict=True):
+        assert np.all(np.isnan(found[[1, 2]]))
+        np.testing.assert_allclose(found[[0, 3]], expected, rtol=1e-10, atol=1e-12)
 
 
 # Loops
@@ -213,6 +237,7 @@ def _moments_and_change(family, natural, change):
     return (log_partition, stats), jacobian(change)
 
 
+@pytest.mark.slow
 def test_gradient_step_is_the_same_with_kernels():
     results = []
     for form in (Form.SEQUENTIAL, Form.KERNEL):

@@ -150,15 +150,17 @@ def difference_quotient(model, case, direction, eps):
     return jnp.vdot(jnp.array([1.0, -8.0, 8.0, -1.0]), values) / (12 * eps)
 
 
-OTHERS = "lds", "mixture", "hmm", "jslds", "hsmm-slds", "coupled"
+slowly = lambda *values: pytest.param(*values, marks=pytest.mark.slow)
+# Each adjoint takes long to compile: all of them for a model of two blocks and for one of three
+WAYS = {name: ("unrolled", "gauss-seidel") for name in ("lds", "mixture", "hmm", "jslds", "hsmm-slds")}
+WAYS |= {"slds": tuple(PRECISE), "coupled": tuple(PRECISE)}
+FEW = "slds", ("unrolled", "gauss-seidel")
 
 
-@pytest.mark.parametrize("name", ["slds", *(pytest.param(x, marks=pytest.mark.slow) for x in OTHERS)])
-def test_gradients_agree_three_ways(name):
+@pytest.mark.parametrize(("name", "ways"), [FEW, *(slowly(*item) for item in WAYS.items())])
+def test_gradients_agree_three_ways(name, ways):
     model = MODELS[name]
     case = random_case(model)
-    # each adjoint takes long to compile; all of them for a model of two blocks and for one of three
-    ways = PRECISE if name in ("slds", "coupled") else ("unrolled", "gauss-seidel")
     gradients = {key: gradient(model, case, TO_THE_END, PRECISE[key]) for key in ways}
     truth = gradients["unrolled"]
     for key, value in gradients.items():
@@ -172,7 +174,7 @@ def test_gradients_agree_three_ways(name):
         np.testing.assert_allclose(measured, np.vdot(flat, vector), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["lds", "slds"])
+@pytest.mark.parametrize("name", ["lds", slowly("slds")])
 def test_parallel_form_has_the_same_gradient(name):
     one, other = (MODELS[n] for n in (name, name + "-parallel"))
     case = random_case(one)
@@ -183,7 +185,7 @@ def test_parallel_form_has_the_same_gradient(name):
 
 @pytest.mark.parametrize("adjoint", [Richardson, GaussSeidel])
 def test_unconverged_sequences_get_no_solve(adjoint):
-    model = MODELS["slds"]
+    model = MODELS["hmm"]
     case = random_case(model)
     short = CoordinateAscent(max_sweeps=2, tolerance=1e-12)
     thresholded = light_gradient(model, case, short, adjoint())
@@ -308,7 +310,7 @@ def test_zero_cotangents_give_zero():
 # Natural gradients of the whole bound
 
 
-@pytest.mark.parametrize("name", ["mixture", "slds"])
+@pytest.mark.parametrize("name", ["mixture", slowly("slds")])
 def test_unbiased_natural_gradient_is_fisher_inverse_times_plain(name):
     model = MODELS[name]
     case = random_case(model)
@@ -326,7 +328,7 @@ def test_unbiased_natural_gradient_is_fisher_inverse_times_plain(name):
     assert relative_error(ravel_pytree(natural)[0], expected) < 1e-6
 
 
-@pytest.mark.parametrize("name", ["lds", "slds"])
+@pytest.mark.parametrize("name", ["lds", slowly("slds")])
 def test_biased_gradient_is_the_svi_update(name):
     # eta - (eta_0 + E[t(z)]), pushed through the inverse of unconstrained -> natural
     model = MODELS[name]

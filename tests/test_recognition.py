@@ -11,7 +11,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from helpers import astype, tree_close
-from svae.expfam import GaussianParameters, LinearGaussian, fixed_parameters, parameter_posterior
+from models import known, random_parameters
+from svae.expfam import GaussianParameters, LinearGaussian, parameter_posterior
 from svae.models import Batch, Recognition, make_recognition, make_svae
 from svae.models.recognition import RIDGE
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
@@ -21,6 +22,7 @@ TIME, N, K, FEATURES = 4, 2, 3, 3
 PATHS = list(product(range(K), repeat=TIME - 1))
 
 
+@eqx.filter_jit
 def recognition_for(pgm, seed=0):
     """Far from where training starts, so that nothing is zero or one."""
     made = astype(make_recognition(pgm, jax.random.key(seed)), jnp.float64)
@@ -31,6 +33,13 @@ def recognition_for(pgm, seed=0):
 def infer(pgm, posterior, recognition, potentials, length=None):
     posterior = posterior._replace(inference_stats=recognition.stats())
     return eqx.filter_jit(lambda *x: pgm.infer(*x, length=length))(posterior, potentials)
+
+
+@eqx.filter_jit
+def uncertain(pgm, key):
+    """Natural parameters from which training starts, and the posterior that has them."""
+    natural = pgm.initial(key)
+    return natural, parameter_posterior(pgm.family, pgm.family.unconstrained_from_natural(natural))
 
 
 def random_potentials(pgm, seed=0):
@@ -88,10 +97,7 @@ def lds():
 
 def test_the_posterior_is_that_of_the_recognition_dynamics_alone(lds):
     pgm, recognition, potentials, (mean, precision) = lds
-    posterior = parameter_posterior(
-        pgm.family, pgm.family.unconstrained_from_natural(pgm.initial(jax.random.key(1)))
-    )
-    z = infer(pgm, posterior, recognition, potentials).solution.stats[0]
+    z = infer(pgm, uncertain(pgm, jax.random.key(1))[1], recognition, potentials).solution.stats[0]
     covariance = np.linalg.inv(precision)
     np.testing.assert_allclose(np.ravel(z.first), mean, atol=1e-9)
     for t in range(TIME):
@@ -103,27 +109,25 @@ def test_the_posterior_is_that_of_the_recognition_dynamics_alone(lds):
 def test_the_local_kl_with_known_parameters(lds):
     """T - 1 transitions have T - 1 normalisers."""
     pgm, recognition, potentials, q = lds
-    parameters = pgm.family.sample(jax.random.key(3), pgm.initial(jax.random.key(2)))
-    found = infer(pgm, fixed_parameters(pgm.family, parameters), recognition, potentials)
+    parameters = random_parameters(pgm, jax.random.key(3))
+    found = infer(pgm, known(pgm, parameters), recognition, potentials)
     assert float(found.kl_local) == pytest.approx(dense_kl(q, known_lds(parameters)), rel=1e-8)
 
 
 def test_the_local_kl_with_unknown_parameters_is_an_average(lds):
     pgm, recognition, potentials, q = lds
-    natural = pgm.initial(jax.random.key(2))
-    posterior = parameter_posterior(pgm.family, pgm.family.unconstrained_from_natural(natural))
+    natural, posterior = uncertain(pgm, jax.random.key(2))
     keys = jax.random.split(jax.random.key(5), 4000)
-    drawn = jax.vmap(lambda key: pgm.family.sample(key, natural))(keys)
-    each = [dense_kl(q, known_lds(jax.tree.map(lambda x: np.asarray(x[i]), drawn))) for i in range(len(keys))]
+    drawn = jax.jit(jax.vmap(lambda key: pgm.family.sample(key, natural)))(keys)
+    drawn = jax.tree.map(np.asarray, drawn)
+    each = [dense_kl(q, known_lds(jax.tree.map(lambda x: x[i], drawn))) for i in range(len(keys))]
     found = float(infer(pgm, posterior, recognition, potentials).kl_local)
     assert abs(found - np.mean(each)) < 4 * np.std(each) / np.sqrt(len(each))
 
 
 def test_padding_has_no_transitions(lds):
     pgm, recognition, potentials, _ = lds
-    parameters = fixed_parameters(
-        pgm.family, pgm.family.sample(jax.random.key(3), pgm.initial(jax.random.key(2)))
-    )
+    parameters = known(pgm, random_parameters(pgm, jax.random.key(3)))
     cut = lambda x: x[: TIME - 1] if x.shape[0] == TIME else x[: TIME - 2]
     short = infer(pgm, parameters, recognition, jax.tree.map(cut, potentials))
     padded = infer(pgm, parameters, recognition, potentials, length=jnp.asarray(TIME - 1))
@@ -160,7 +164,7 @@ def test_the_local_kl_of_a_switching_model_by_enumeration():
         steps = [(parameters.dynamics.weights[k], parameters.dynamics.covariance[k]) for k in path]
         log_p = along(np.log(parameters.start), np.log(parameters.transition), path)
         expected += weight * (np.log(weight) - log_p + dense_kl(q, dense_prior(parameters.initial, steps)))
-    found = infer(pgm, fixed_parameters(pgm.family, parameters), recognition, potentials)
+    found = infer(pgm, known(pgm, parameters), recognition, potentials)
     assert float(found.kl_local) == pytest.approx(expected, rel=1e-8)
     marginals = [weights @ (np.array(PATHS)[:, 0] == k) for k in range(K)]
     np.testing.assert_allclose(found.solution.stats[1].node[0], marginals, atol=1e-9)
@@ -168,7 +172,7 @@ def test_the_local_kl_of_a_switching_model_by_enumeration():
 
 def test_states_do_not_see_the_data():
     pgm = SLDS(K, N)
-    recognition, parameters = recognition_for(pgm), fixed_parameters(pgm.family, known_slds())
+    recognition, parameters = recognition_for(pgm), known(pgm, known_slds())
     one, other = (
         infer(pgm, parameters, recognition, random_potentials(pgm, seed)[2]).solution for seed in (1, 2)
     )
@@ -177,6 +181,7 @@ def test_states_do_not_see_the_data():
     assert bool(one.converged)
 
 
+@eqx.filter_jit
 def model_for(pgm, recognition):
     keys = jax.random.split(jax.random.key(0), 3)
     encoder, decoder = mlp_encoder(FEATURES, N, keys[0], (4,)), mlp_decoder(N, FEATURES, keys[1], (4,))
@@ -201,8 +206,9 @@ def test_with_the_models_own_dynamics_it_is_an_svae(lds):
         LinearGaussian(0.8 * jnp.eye(N, N + 1) + 0.1, 0.25 * jnp.eye(N)),
     )
     own = Recognition(jnp.ones(N), np.sqrt(2) * jnp.eye(N), certain.dynamics.weights, 2 * jnp.eye(N))
-    known = fixed_parameters(pgm.family, certain)
-    apart, together = infer(pgm, known, own, potentials), pgm.infer(known, potentials)
+    posterior = known(pgm, certain)
+    apart = infer(pgm, posterior, own, potentials)
+    together = eqx.filter_jit(pgm.infer)(posterior, potentials)
     for name in "kl_local", "surrogate":
         np.testing.assert_allclose(getattr(apart, name), getattr(together, name), rtol=1e-6)
 
@@ -260,7 +266,7 @@ def test_completions_are_draws_from_the_recognition_posterior():
     pgm = LDS(N)
     model = model_for(pgm, recognition_for(pgm))
     drawn = eqx.filter_jit(lambda m: m.impute(jax.random.key(0), batch(), 4000).latents)(model)
-    latents = model.encode(batch())
+    latents = eqx.filter_jit(type(model).encode)(model, batch())
     error = np.asarray(latents.deviation) / np.sqrt(4000)
     inside = np.asarray(batch().inside)
     np.testing.assert_array_less(np.abs(drawn.mean(axis=0) - latents.mean)[inside], 5 * error[inside])

@@ -1,10 +1,9 @@
 r"""Small symmetric positive definite matrices, batched, in plain `lax` operations.
 
-Everything stands on one factorisation, the inverse Cholesky factor: the lower triangular $W$ with
+Two factorisations, by one elimination: the inverse itself with the log-determinant, and the inverse
+Cholesky factor, the lower triangular $W$ with $W A W^\top = I$.
 
-$$ W A W^\top = I, \qquad A^{-1} = W^\top W, \qquad \log|A| = -2 \sum_i \log W_{ii}. $$
-
-No LAPACK: at these sizes (up to a few dozen rows) a loop of rank-one updates over the whole batch is as
+No LAPACK: at these sizes (up to a few dozen rows) a loop of updates of low rank over the whole batch is as
 fast, and LAPACK calls from several XLA threads at once can hang on machines with few cores.
 
 **Bad input is never hidden.** A matrix that is not positive definite, or holds NaN, gives a result that
@@ -14,15 +13,16 @@ All functions read the symmetric part of their argument, return exactly symmetri
 result is symmetric, and have closed-form derivatives in both modes, so nothing is taped.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from svae.kernels import factor as kernel
-from svae.kernels import tiles
+from svae.kernels import many, tiles
 
 # Matrix products here feed recursions: always in full precision, also where the hardware would by default
 # round float32 inputs (TF32).
@@ -96,29 +96,68 @@ def inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"
 
 @jax.custom_jvp
 def _inverse_cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
+    if _in_kernel(a):
+        return many.each(tiles.inverse_cholesky, a)
+    index = jnp.arange(a.shape[-1])
+    # Of rows below the pivot's alone: that leaves D L' above and, below, what L^-1 has beside its ones
+    work, pivots, scale = _eliminated(a, lambda k, pivot, column: jnp.where(index > k, column, 0))
+    unit = jnp.where(_along(index[:, None] > index[None, :], work), work, identity_like(work))
+    return _where_sound(pivots, unit * scale[..., None, :] / jnp.sqrt(pivots)[..., :, None])
+
+
+def _in_kernel(a: Array) -> bool:
+    return jax.default_backend() == "gpu" and a.shape[-1] <= tiles.LARGEST and tiles.can_hold(a.dtype)
+
+
+def _eliminated(
+    a: Float[Array, "*batch n n"], rows: Callable[[Any, Array, Array], Array]
+) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch n"], Float[Array, "*batch n"]]:
+    """A scaled to have ones on its diagonal, S A S, after each pivot's elimination; the pivots; and S.
+
+    With the pivot p = A_kk that is A - u v' / p: u is column k, of the `rows` that shall change, and v is
+    row k with p + 1 in place k, so that column k becomes -u / p, in the room that is freed. That is exact
+    to rounding for p of at most one. Two pivots go at a time, which takes half as many passes over A.
+    """
     size = a.shape[-1]
-    if jax.default_backend() == "gpu" and size <= tiles.LARGEST and tiles.can_hold(a.dtype):
-        return kernel.inverse_cholesky(a)
     index = jnp.arange(size)
-    below = index[:, None] > index[None, :]
     at = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
+    scale = lax.rsqrt(diagonal(a))
 
-    # Eliminate [A | I] -> [D L' | L^-1] with unit lower L, in place: column j of the left half is done
-    # with after step j, and column j of L^-1 is what takes its room.
-    def eliminate(j, work):
-        row, column = at(work, j, axis=-2), at(work, j, axis=-1)
-        pivot = at(row, j, axis=-1)[..., None]
-        multiplier = jnp.where(_along(index > j, column), column / pivot, 0)
-        row = jnp.where(_along(index == j, row), 1, row)
-        freed = _along((index[:, None] > j) & (index[None, :] == j), work)
-        return jnp.where(freed, 0, work) - outer(multiplier, row)
+    def factors(k, pivot, inverse, row, column):
+        return rows(k, pivot, column), jnp.where(index == k, pivot + 1, row) * inverse
 
-    work = lax.fori_loop(0, size, eliminate, symmetrize(a))
-    pivots = diagonal(work)
-    unit_inverse = jnp.where(_along(below, work), work, identity_like(work))
-    result = unit_inverse / jnp.sqrt(pivots)[..., :, None]
-    sound = jnp.all((pivots > 0) & (pivots < jnp.inf), axis=-1) & jnp.all(jnp.isfinite(result), axis=(-2, -1))
-    return jnp.where(sound[..., None, None], result, jnp.nan)
+    def eliminate(i, carry):
+        work, pivots = carry
+        j, k = 2 * i, 2 * i + 1
+        row, column, next_row, next_column = (
+            at(work, j, -2),
+            at(work, j, -1),
+            at(work, k, -2),
+            at(work, k, -1),
+        )
+        pivot, between = at(row, j, -1)[..., None], at(row, k, -1)[..., None]
+        inverse = 1 / pivot  # compilers would repeat a division for each entry of A
+        next_pivot = at(next_row, k, -1)[..., None] - between * between * inverse
+        u, v = factors(j, pivot, inverse, row, column)
+        # What the first elimination makes of the second row and column
+        next_row, next_column = next_row - between * v, next_column - u * (between * inverse)
+        next_u, next_v = factors(k, next_pivot, 1 / next_pivot, next_row, next_column)
+        pivots = jnp.where(index == j, pivot, jnp.where(index == k, next_pivot, pivots))
+        return work - outer(u, v) - outer(next_u, next_v), pivots
+
+    work = symmetrize(a) * scale[..., :, None] * scale[..., None, :]
+    work, pivots = lax.fori_loop(0, size // 2, eliminate, (work, jnp.ones_like(scale)))
+    if size % 2:
+        row, column, pivot = work[..., -1, :], work[..., :, -1], work[..., -1, -1:]
+        pivots = jnp.where(index == size - 1, pivot, pivots)
+        work = work - outer(*factors(size - 1, pivot, 1 / pivot, row, column))
+    return work, pivots, scale
+
+
+def _where_sound(pivots: Float[Array, "*batch n"], result: Array) -> Array:
+    """The result where A was positive definite, NaN elsewhere."""
+    sound = jnp.all((pivots > 0) & (pivots < jnp.inf), axis=-1)
+    return jnp.where(sound.reshape(sound.shape + (1,) * (result.ndim - sound.ndim)), result, jnp.nan)
 
 
 def _along(mask: Array, like: Array) -> Array:
@@ -147,7 +186,7 @@ def cholesky(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
 def inverse_and_log_det(
     a: Float[Array, "*batch n n"],
 ) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch"]]:
-    """Inverse and log-determinant from one factorisation."""
+    """Inverse and log-determinant from one elimination."""
     return _inverse_and_log_det(a)
 
 
@@ -155,9 +194,15 @@ def inverse_and_log_det(
 def _inverse_and_log_det(
     a: Float[Array, "*batch n n"],
 ) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch"]]:
-    factor = inverse_cholesky(a)
-    inv = symmetrize(matmul(transpose(factor), factor))
-    return inv, -2 * jnp.sum(jnp.log(diagonal(factor)), axis=-1)
+    if _in_kernel(a):
+        inv, log_determinant = many.each(tiles.inverse_and_log_det, a)
+        return symmetrize(inv), log_determinant
+    index = jnp.arange(a.shape[-1])
+    # Gauss-Jordan: of all rows; p - 1 in place k divides the pivot's own row by p
+    work, pivots, scale = _eliminated(a, lambda k, pivot, column: jnp.where(index == k, pivot - 1, column))
+    inv = symmetrize(work) * (scale[..., :, None] * scale[..., None, :])
+    log_determinant = jnp.sum(jnp.log(pivots) - 2 * jnp.log(scale), axis=-1)
+    return _where_sound(pivots, inv), _where_sound(pivots, log_determinant)
 
 
 @_inverse_and_log_det.defjvp

@@ -71,13 +71,18 @@ def gradient_step(arrays: Any, static: Any, batch: Batch, key: PRNGKeyArray) -> 
     return jax.value_and_grad(value)(arrays)
 
 
+def make_batch(sizes: Sizes, batch_size: int, key: PRNGKeyArray) -> Batch:
+    """Random smooth data, as the encoder's potentials are to be of use to inference."""
+    steps = jax.random.normal(key, (batch_size, sizes.num_steps, sizes.num_features))
+    values = jnp.cumsum(steps, axis=1) / jnp.sqrt(sizes.num_steps)
+    return Batch(values, jnp.full(batch_size, sizes.num_steps, jnp.int32))
+
+
 def make_program(sizes: Sizes, method: str, batch_size: int) -> Program:
-    """What is timed: random smooth data, as the encoder's potentials are to be of use to inference."""
+    """What is timed."""
     model_key, data_key, key = jax.random.split(jax.random.key(0), 3)
     arrays, static = eqx.partition(make_model(sizes, method, model_key), eqx.is_inexact_array)
-    steps = jax.random.normal(data_key, (batch_size, sizes.num_steps, sizes.num_features))
-    values = jnp.cumsum(steps, axis=1) / jnp.sqrt(sizes.num_steps)
-    batch = Batch(values, jnp.full(batch_size, sizes.num_steps, jnp.int32))
+    batch = make_batch(sizes, batch_size, data_key)
     step = lambda arrays, batch, key: gradient_step(arrays, static, batch, key)
     return Program("gradient step", method, step, (arrays, batch, key))
 

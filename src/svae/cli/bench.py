@@ -128,3 +128,37 @@ def scaling(
         options = [*(f"--form {name}" for name in form or []), *["--long"] * long, f"--json {json_path}"]
         command = " ".join(["svae bench scaling", *options])
         json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")
+
+
+@bench.command()
+def accuracy(
+    form: Annotated[
+        str | None, typer.Option(help="parallel or kernel. Default: kernel on GPUs, else parallel.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small model, to see that all is well.")] = False,
+    json_path: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", dir_okay=False, help="Also write the errors here."),
+    ] = None,
+) -> None:
+    """Errors of the fast forms: chains against dense answers, training against the sequential form."""
+    from svae.bench import accuracy as bench_accuracy
+    from svae.bench import table1
+    from svae.chains import Form
+    from svae.chains.forms import best_form
+
+    names = [Form.PARALLEL.value, Form.KERNEL.value]
+    if form is not None and form not in names:
+        raise typer.BadParameter(f"'{form}' is none of {', '.join(names)}", param_hint="--form")
+    chosen = Form(form) if form else Form.KERNEL if best_form() == Form.KERNEL else Form.PARALLEL
+    sizes, changes = table1.Sizes(), bench_accuracy.TRAINING
+    if quick:
+        sizes = sizes._replace(num_steps=6, num_states=3, latent_dim=2, num_features=4, sweeps=3)
+        changes = (*changes, "joint.steps=100", "data.window=8")
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+    report = bench_accuracy.run(chosen, sizes, changes, say=typer.echo)
+    if json_path is not None:
+        options = ([f"--form {form}"] if form else []) + ["--quick"] * quick + [f"--json {json_path}"]
+        command = " ".join(["svae bench accuracy", *options])
+        json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")

@@ -14,9 +14,8 @@ from svae.meanfield.solver import (
     Solution,
     ascend,
     ascend_unrolled,
-    complete,
+    finish,
     infer_exactly,
-    repeat_last,
 )
 
 
@@ -42,7 +41,7 @@ def fixed_point(
         return infer_exactly(problem, theta, potentials, start)
     if isinstance(adjoint, Unrolled):
         progress = ascend_unrolled(problem, theta, potentials, start, solver)
-        return complete(problem, theta, potentials, progress)
+        return finish(propagate, problem, theta, potentials, solver, progress)[0]
     return _implicit((theta, potentials), problem, start, solver, adjoint)
 
 
@@ -50,8 +49,7 @@ def fixed_point(
 def _implicit(sources, problem: Problem, start: Blocks, solver: CoordinateAscent, adjoint: ImplicitAdjoint):
     theta, potentials = sources
     progress = ascend(problem, theta, potentials, start, solver)
-    # not `complete`: under `vmap`, what all sequences share must be shared here if it is below
-    return repeat_last(propagate, problem, theta, potentials, progress)[0]
+    return finish(propagate, problem, theta, potentials, solver, progress)[0]
 
 
 @_implicit.def_fwd
@@ -59,7 +57,7 @@ def _forward(perturbed, sources, problem, start, solver, adjoint):
     del perturbed
     theta, potentials = sources
     progress = ascend(problem, theta, potentials, start, solver)
-    solution, more = repeat_last(linearize, problem, theta, potentials, progress)
+    solution, more = finish(linearize, problem, theta, potentials, solver, progress)
     return solution, (solution, tuple(jacobian for (jacobian,) in more))
 
 

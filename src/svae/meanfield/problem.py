@@ -58,11 +58,6 @@ def unread(terms: Terms) -> Terms:
     return jax.tree.map(jnp.zeros_like, terms)
 
 
-def message_to_first(problem: Problem, theta: Terms, potentials: Blocks, others: Blocks) -> Terms:
-    """The natural parameter of the first block, given the statistics of the others."""
-    return add(message(problem, theta, (unread(potentials[0]), *others), 0), potentials[0])
-
-
 def sweep(problem: Problem, theta: Terms, potentials: Blocks, stats: Blocks) -> BlockPosterior:
     """Update each block once, in order, given the latest statistics of the others."""
     return sweep_by(propagate, problem, theta, potentials, stats)[0]

@@ -10,16 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from svae.expfam import Terms, add, inner, propagate
-from svae.meanfield.problem import (
-    BlockPosterior,
-    Blocks,
-    Problem,
-    message_to_first,
-    surrogate,
-    sweep,
-    sweep_by,
-    unread,
-)
+from svae.meanfield.problem import BlockPosterior, Blocks, Problem, surrogate, sweep, sweep_by, unread
 
 
 class CoordinateAscent(eqx.Module):
@@ -68,10 +59,9 @@ def divergence(new: BlockPosterior, old: BlockPosterior) -> Float[Array, ""]:
 
 
 class Progress(NamedTuple):
-    """All blocks but the first, which follows from their statistics before the last sweep."""
+    """All blocks but the first, which is a function of the others."""
 
     others: BlockPosterior
-    before: Blocks
     sweeps: Int[Array, ""]
     residual: Float[Array, ""]
     converged: Bool[Array, ""]
@@ -80,13 +70,12 @@ class Progress(NamedTuple):
 def ascend(
     problem: Problem, theta: Terms, potentials: Blocks, start: Blocks, solver: CoordinateAscent
 ) -> Progress:
-    """Sweep until convergence or the cap. Under `vmap` each sequence stops by itself."""
-    advance = lambda progress: _next(problem, theta, potentials, solver, progress)
-    begin = _begin(potentials, start)
+    """All sweeps but the last, up to convergence or the cap. Under `vmap` each sequence stops by itself."""
+    advance = lambda progress: _next(propagate, problem, theta, potentials, solver, progress)[0]
+    begin, most = _begin(potentials, start), solver.max_sweeps - 1
     if solver.fixed:  # a GPU need not ask after each sweep
-        return lax.fori_loop(0, solver.max_sweeps, lambda _, progress: advance(progress), begin)
-    unfinished = lambda progress: (progress.sweeps < solver.max_sweeps) & ~progress.converged
-    return lax.while_loop(unfinished, advance, begin)
+        return lax.fori_loop(0, most, lambda _, progress: advance(progress), begin)
+    return lax.while_loop(lambda progress: (progress.sweeps < most) & ~progress.converged, advance, begin)
 
 
 def ascend_unrolled(
@@ -98,30 +87,24 @@ def ascend_unrolled(
     """
 
     def step(progress, _):
-        updated = _next(problem, theta, potentials, solver, progress)
+        updated = _next(propagate, problem, theta, potentials, solver, progress)[0]
         keep = lambda old, new: jnp.where(progress.converged, old, new)
         return jax.tree.map(keep, progress, updated), None
 
-    return lax.scan(step, _begin(potentials, start), None, length=solver.max_sweeps)[0]
+    return lax.scan(step, _begin(potentials, start), None, length=solver.max_sweeps - 1)[0]
 
 
-def complete(problem: Problem, theta: Terms, potentials: Blocks, progress: Progress) -> Solution:
-    """The posterior of all blocks."""
-    natural = message_to_first(problem, theta, potentials, progress.before)
-    log_partition, stats = propagate(natural, problem.blocks[0])
-    naturals, other_stats, log_partitions = progress.others
-    return Solution(
-        (natural, *naturals), (stats, *other_stats), (log_partition, *log_partitions), *progress[2:]
-    )
-
-
-def repeat_last(
-    infer: Callable, problem: Problem, theta: Terms, potentials: Blocks, progress: Progress
+def finish(
+    infer: Callable,
+    problem: Problem,
+    theta: Terms,
+    potentials: Blocks,
+    solver: CoordinateAscent,
+    progress: Progress,
 ) -> tuple[Solution, list[Any]]:
-    """The same, by doing the last sweep once more, and what else `infer` tells of each block."""
-    begin = (unread(potentials[0]), *progress.before)
-    posterior, more = sweep_by(infer, problem, theta, potentials, begin)
-    return Solution(*posterior, *progress[2:]), more
+    """The last sweep, of which the first block is kept, too, and what else `infer` tells of each block."""
+    end, posterior, more = _next(infer, problem, theta, potentials, solver, progress)
+    return Solution(*posterior, *end[1:]), more
 
 
 def infer_exactly(problem: Problem, theta: Terms, potentials: Blocks, start: Blocks) -> Solution:
@@ -137,19 +120,25 @@ def _begin(potentials: Blocks, start: Blocks) -> Progress:
     empty = BlockPosterior(
         jax.tree.map(jnp.zeros_like, potentials[1:]), start[1:], tuple(nothing for _ in start[1:])
     )
-    return Progress(empty, start[1:], jnp.asarray(0), nothing + jnp.inf, jnp.asarray(False))
+    return Progress(empty, jnp.asarray(0), nothing + jnp.inf, jnp.asarray(False))
 
 
 def _next(
-    problem: Problem, theta: Terms, potentials: Blocks, solver: CoordinateAscent, progress: Progress
-) -> Progress:
-    """One more sweep."""
-    before = progress.others.stats
-    posterior = sweep(problem, theta, potentials, (unread(potentials[0]), *before))
+    infer: Callable,
+    problem: Problem,
+    theta: Terms,
+    potentials: Blocks,
+    solver: CoordinateAscent,
+    progress: Progress,
+) -> tuple[Progress, BlockPosterior, list[Any]]:
+    """One more sweep; all of its posterior, and what `infer` tells."""
+    begin = (unread(potentials[0]), *progress.others.stats)
+    posterior, more = sweep_by(infer, problem, theta, potentials, begin)
     others = BlockPosterior(*(blocks[1:] for blocks in posterior))
     change = lax.stop_gradient(divergence(others, progress.others))
     residual = jnp.where(progress.sweeps == 0, jnp.inf, change)  # before the first there is no posterior
-    return Progress(others, before, progress.sweeps + 1, residual, residual <= solver.tolerance)
+    converged = progress.converged | (residual <= solver.tolerance)
+    return Progress(others, progress.sweeps + 1, residual, converged), posterior, more
 
 
 def objective_per_sweep(

@@ -9,12 +9,10 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from svae.compiling import often
 from svae.models import Batch, Bound, Model
 from svae.training.feeding import Coming, batch_indices
 
-# On GPUs matrix products are the vendor's: XLA's own, a little faster in large batches, are written and timed
-# dozens of times for each shape, which takes longer than all else that is compiled.
-COMPILING: dict[str, Any] = {"compiler_options": {"xla_gpu_enable_triton_gemm": False}}
 NETWORKS, NOISE, GRAPH, COOLING = "networks", "noise", "graph", "cooling"
 
 
@@ -175,4 +173,4 @@ def take_steps(
     return eqx.combine(arrays, rest), metrics
 
 
-run_steps = eqx.filter_jit(take_steps, **COMPILING)
+run_steps = often(take_steps)
