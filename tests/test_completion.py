@@ -64,9 +64,8 @@ def test_completions_of_a_mixture_are_exact():
     parameters = MixtureGlobals(
         GaussianParameters(jnp.asarray(MEANS), jnp.asarray(COVARIANCES)), jnp.asarray(weights)
     )
-    latents, states = map(
-        np.asarray, model.complete_given(jax.random.key(0), parameters, potentials(model), 6000, None)
-    )
+    complete = jax.jit(lambda key: model.complete_given(key, parameters, potentials(model), 6000, None))
+    latents, states = map(np.asarray, complete(jax.random.key(0)))
     expected = softmax(levels() + np.log(weights), axis=1)
     np.testing.assert_allclose(frequencies(states, 3), expected, atol=0.03)
     check_missing_step(latents, states)
@@ -80,9 +79,8 @@ def test_completions_of_a_hidden_markov_model_are_exact():
         jnp.asarray(start),
         jnp.asarray(transition),
     )
-    latents, states = map(
-        np.asarray, model.complete_given(jax.random.key(0), parameters, potentials(model), 6000, None)
-    )
+    complete = jax.jit(lambda key: model.complete_given(key, parameters, potentials(model), 6000, None))
+    latents, states = map(np.asarray, complete(jax.random.key(0)))
     scores = levels()
     paths = list(itertools.product(range(3), repeat=3))
     joint = softmax(
@@ -94,6 +92,24 @@ def test_completions_of_a_hidden_markov_model_are_exact():
     for path, probability in zip(paths, joint, strict=True):
         assert np.mean((states == path).all(axis=1)) == pytest.approx(probability, abs=0.03)
     check_missing_step(latents, states)
+
+
+def test_fewer_completions_than_draws_of_parameters_have_another_one_each():
+    model = GaussianMixture(3, 2)
+    far = jnp.asarray([0.0, 100, 200, 300])[:, None, None]  # every draw of parameters is elsewhere
+    normals = GaussianParameters(MEANS[None] + far, jnp.broadcast_to(COVARIANCES, (4, 3, 2, 2)))
+    parameters = MixtureGlobals(normals, jnp.full((4, 3), 1 / 3))
+    unseen = model.potentials(jnp.zeros((1, 2)), jnp.zeros((1, 2)), jnp.array([False]))
+
+    def which(count):
+        complete = jax.jit(jax.vmap(lambda key: model.complete(key, parameters, unseen, count)))
+        latents, _ = complete(jax.random.split(jax.random.key(0), 200))
+        return np.round(np.asarray(latents)[:, :, 0, 0] / 100).astype(int)
+
+    times = np.bincount(which(1)[:, 0], minlength=4)
+    assert np.all(np.abs(times - 50) < 5 * np.sqrt(50))
+    assert all(len(set(row)) == 3 for row in which(3))
+    assert all(sorted(row) == [0, 0, 1, 1, 2, 2, 3, 3] for row in which(8))
 
 
 @pytest.mark.slow
@@ -171,6 +187,27 @@ def test_a_switching_forecast_by_expected_potentials_ends_where_its_states_lead(
     latents, states = map(np.asarray, draws(told, jax.random.key(0)))
     assert (states[:, seen:] == 1).all()
     assert np.abs(latents[:, -1, 0] - 4).max() < 0.6
+
+
+def test_replicates_have_the_moments_of_data_given_themselves():
+    with users_rules("raise"):
+        key, plain = jax.random.key(0), ()  # no hidden layers: affine
+        encoder, decoder = mlp_encoder(3, 2, key, plain), mlp_decoder(2, 3, key, plain)
+        model = make_svae(LDS(2), Gaussian(3), 3, key, encoder=encoder, decoder=decoder)
+        values = jnp.cumsum(jax.random.normal(key, (1, 6, 3)), axis=1)
+        batch = Batch(values, jnp.full(1, 6, jnp.int32))
+        draw = jax.jit(jax.vmap(lambda key: model.replicate(key, batch)[0]))
+        drawn = np.asarray(draw(jax.random.split(key, 4000)))
+        inference = model.infer(model.posterior(), batch)
+        mean, second, _ = (np.asarray(x[0]) for x in inference.solution.stats[0])
+        corners = jax.vmap(decoder)(jnp.concatenate([jnp.zeros((1, 2)), jnp.eye(2)]))
+        offset, matrix = np.asarray(corners[0]), np.asarray(corners[1:] - corners[:1]).T
+        latent = second - mean[:, :, None] * mean[:, None, :]
+        noise = np.asarray(model.likelihood.scale) ** 2
+    variance = np.einsum("fi,tij,fj->tf", matrix, latent, matrix) + noise
+    error = np.abs(drawn.mean(axis=0) - (mean @ matrix.T + offset))
+    assert np.all(error < 5 * np.sqrt(variance / 4000))
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.15)
 
 
 @pytest.fixture

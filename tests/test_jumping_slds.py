@@ -86,7 +86,7 @@ def test_if_jumps_are_like_other_steps_it_is_the_slds():
     np.testing.assert_allclose(one.surrogate, other.surrogate, rtol=1e-9)
 
 
-@pytest.mark.parametrize("form", [Form.PARALLEL, Form.KERNEL])
+@pytest.mark.parametrize("form", [pytest.param(Form.PARALLEL, marks=pytest.mark.slow), Form.KERNEL])
 def test_all_forms_agree(form):
     model, parameters, potentials = problem(1)
     plain = infer(model, known(model, parameters), potentials, solver=CoordinateAscent(3))
@@ -124,6 +124,7 @@ def test_without_data_the_states_are_the_prior_chain():
     assert np.all(np.isfinite(draws))
 
 
+@pytest.mark.slow  # as with states that have places, in the same way
 def test_completions_are_draws_from_the_exact_posterior():
     _, parameters, potentials = problem(1, time=4)
     potentials = jax.tree.map(lambda x: 0.1 * x, potentials)
@@ -148,7 +149,8 @@ def test_generated_paths_jump_where_the_state_changes():
         jnp.array([0.5, 0.5]),
         jnp.array([[0.7, 0.3], [0.4, 0.6]]),
     )
-    z, k = (np.asarray(x) for x in JumpingSLDS(2, 1).generate(jax.random.key(0), parameters, 200))
+    generate = jax.jit(lambda key: JumpingSLDS(2, 1).generate(key, parameters, 200))
+    z, k = (np.asarray(x) for x in generate(jax.random.key(0)))
     assert abs(z[0, 0] - (5.0 if k[0] == 0 else -5.0)) < 0.1
     changed, to = k[1:] != k[:-1], k[1:]
     expected = np.where(~changed, 0.5 * z[:-1, 0], np.where(to == 0, 3.0, z[:-1, 0] - 2.0))
@@ -162,7 +164,6 @@ def test_known_states_are_kept():
     solution = infer(model, known(model, parameters), model.restrict(potentials, allowed)).solution
     np.testing.assert_array_equal(jax.jit(model.most_likely_states)(solution), [1, 1, 0, 0, 1])
     few = JumpingSLDS(2, 2, num_particles=10)
-    _, states = few.complete_given(
-        jax.random.key(0), parameters, model.restrict(potentials, allowed), 20, None
-    )
+    complete = jax.jit(lambda given: few.complete_given(jax.random.key(0), parameters, given, 20, None))
+    _, states = complete(model.restrict(potentials, allowed))
     np.testing.assert_array_equal(states, np.broadcast_to([1, 1, 0, 0, 1], (20, 5)))

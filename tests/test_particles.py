@@ -13,7 +13,9 @@ from svae.pgm import SLDSGlobals
 from svae.pgm.particles import (
     Evidence,
     Learned,
+    Switching,
     absorb,
+    also_where_learned,
     draw_paths,
     familiar_start,
     familiar_ways,
@@ -25,6 +27,7 @@ from svae.pgm.particles import (
 from switching_oracle import given_rules, highest
 
 STATES, SIZE = 2, 2
+draw = jax.jit(draw_paths, static_argnums=(3, 4))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +102,7 @@ def test_absorbing_a_potential_is_a_conjugate_update():
 def test_draws_are_those_of_the_exact_posterior(parameters, evidence):
     total, probabilities, means = enumerated(parameters, evidence)
     count = 4000
-    paths = draw_paths(jax.random.key(0), markov_switching(*parameters), evidence, 1000, count)
+    paths = draw(jax.random.key(0), markov_switching(*parameters), evidence, 1000, count)
     assert float(paths.log_evidence) == pytest.approx(total, abs=0.05)
     drawn = [tuple(path) for path in np.asarray(paths.modes[:, 1:]).tolist()]
     for path, probability in probabilities.items():
@@ -115,7 +118,7 @@ def test_latents_spread_as_they_should(parameters, evidence):
     """With one state allowed the posterior is Gaussian, and its covariance is known."""
     only = evidence._replace(rules=jnp.asarray([[0.0, -1e9]] * 4))
     _, _, means = enumerated(parameters, evidence)
-    paths = draw_paths(jax.random.key(1), markov_switching(*parameters), only, 10, 20000)
+    paths = draw(jax.random.key(1), markov_switching(*parameters), only, 10, 20000)
     assert np.all(np.asarray(paths.modes[:, 1:]) == 0)
     latents = np.asarray(paths.latents)
     np.testing.assert_allclose(latents.mean(axis=0), means[0, 0, 0, 0], atol=0.03)
@@ -145,10 +148,8 @@ def test_padding_changes_nothing_before_it(parameters, evidence):
         jax.tree.map(lambda x, y: jnp.concatenate([x, y]), evidence.path, behind),
         jnp.pad(evidence.rules, [(0, 3), (0, 0)]),
     )
-    alone = draw_paths(jax.random.key(0), markov_switching(*parameters), evidence, 500, 4000)
-    paths = draw_paths(
-        jax.random.key(0), markov_switching(*parameters), padded, 500, 4000, length=jnp.asarray(5)
-    )
+    alone = draw(jax.random.key(0), markov_switching(*parameters), evidence, 500, 4000)
+    paths = draw(jax.random.key(0), markov_switching(*parameters), padded, 500, 4000, jnp.asarray(5))
     assert np.all(np.asarray(paths.latents[:, 5:]) == 0)
     assert np.all(np.asarray(paths.modes[:, 5:]) == 0)
     np.testing.assert_allclose(paths.latents[:, :5].mean(axis=0), alone.latents.mean(axis=0), atol=0.08)
@@ -186,8 +187,8 @@ def test_rules_lose_by_the_distance_from_where_they_were_learned():
 def test_paths_stay_where_their_rules_were_learned():
     inputs = jnp.asarray([sums(np.random.default_rng(i).normal(size=(200, 1))) for i in range(2)])
     keys = jax.random.split(jax.random.key(0), 50)
-    run = lambda system: np.abs(jax.vmap(lambda key: simulate(key, system, 300)[0])(keys))
-    free, held = run(two_rules()), run(two_rules(inputs))
+    run = jax.jit(lambda system: jax.vmap(lambda key: simulate(key, system, 300)[0])(keys))
+    free, held = (np.abs(run(two_rules(x))) for x in (None, inputs))
     assert free.max() > 100  # the one that grows, too often in a row
     # never further than one step beyond where both are strange
     assert held.max() < 1.3 * 1.2 * np.sqrt(strange(1)) + 1
@@ -198,14 +199,50 @@ def test_paths_begin_where_paths_begin_and_where_their_rule_was_learned():
     rng = np.random.default_rng(1)
     seen = [2 + 0.5 * rng.normal(size=(300, 1)), -3 + 0.2 * rng.normal(size=(300, 1))]
     system = two_rules(jnp.asarray([sums(x) for x in seen]))
+    both = jax.tree.map(lambda x: jnp.concatenate([x, x]), system.initial)
+    means, covariances = jax.jit(also_where_learned)(both, system.dynamics.inputs)
+    begin = jax.jit(jax.vmap(lambda key: familiar_start(key, system)))
+    (places, _), rules = begin(jax.random.split(jax.random.key(0), 20000))
     for rule, x in enumerate(seen):
-        mean, covariance = familiar_start(system, jnp.asarray(0), jnp.asarray(rule))
         precision = 1 + 1 / x.var()  # paths begin around zero, with unit variance
-        np.testing.assert_allclose(covariance[0, 0], 1 / precision, rtol=1e-6)
-        np.testing.assert_allclose(mean[0], x.mean() / x.var() / precision, rtol=1e-6)
-    first = jax.vmap(lambda key: simulate(key, system, 1)[0][0, 0])(jax.random.split(jax.random.key(0), 2000))
+        np.testing.assert_allclose(covariances[rule, 0, 0], 1 / precision, rtol=1e-6)
+        np.testing.assert_allclose(means[rule, 0], x.mean() / x.var() / precision, rtol=1e-6)
+        own = np.asarray(places[:, 0])[np.asarray(rules) == rule]
+        assert own.mean() == pytest.approx(means[rule, 0], abs=5 / np.sqrt(precision * len(own)))
+        assert own.var() == pytest.approx(1 / precision, rel=0.1)
+    begin = jax.jit(jax.vmap(lambda key: simulate(key, system, 1)[0][0, 0]))
+    first = begin(jax.random.split(jax.random.key(0), 2000))
     assert 0.45 < np.mean(np.asarray(first) > 0) < 0.55  # the rules are equally probable
     assert np.min(np.abs(first)) > 0.1
+
+
+def test_ways_to_begin_lose_by_the_distance_from_where_their_rule_was_learned():
+    """Of three equally probable ones the second is far away from there."""
+    rng = np.random.default_rng(2)
+    learned_at = np.array([0.0, 5.0, -5.0])
+    seen = [place + rng.normal(size=(400, 1)) for place in learned_at]
+    dynamics = Learned(
+        jnp.tile(jnp.asarray([[[1.0, 0.0]]]), (3, 1, 1)),
+        jnp.full((3, 1, 1), 0.01),
+        jnp.asarray([sums(x) for x in seen]),
+    )
+    begins = jnp.asarray([0.0, 50.0, -5.0])  # the second far away from its rule
+    stay = jnp.asarray(np.where(np.eye(3, dtype=bool), 0.0, -1e9))
+    states = jnp.arange(3, dtype=jnp.int32)
+    initial = GaussianParameters(begins[:, None], jnp.full((3, 1, 1), 0.01))
+    successors = jnp.broadcast_to(states[None], (3, 3))
+    system = Switching(states, jnp.log(jnp.full(3, 1 / 3)), initial, dynamics, stay, successors)
+    (places, modes), rules = jax.jit(jax.vmap(lambda key: familiar_start(key, system)))(
+        jax.random.split(jax.random.key(0), 3000)
+    )
+    np.testing.assert_array_equal(modes, rules)
+    np.testing.assert_allclose(np.bincount(modes, minlength=3) / 3000, [0.5, 0, 0.5], atol=0.05)
+    np.testing.assert_allclose(places[:, 0], begins[modes], atol=0.6)
+    free = system._replace(dynamics=LinearGaussian(*dynamics[:2]))
+    (_, modes), _ = jax.jit(jax.vmap(lambda key: familiar_start(key, free)))(
+        jax.random.split(jax.random.key(0), 3000)
+    )
+    np.testing.assert_allclose(np.bincount(modes, minlength=3) / 3000, 1 / 3, atol=0.05)
 
 
 def test_forecasts_stay_where_rules_were_learned_and_what_was_seen_stays():
@@ -214,8 +251,8 @@ def test_forecasts_stay_where_rules_were_learned_and_what_was_seen_stays():
     time, seen = 200, 10
     precision = jnp.where(jnp.arange(time) < seen, 400.0, 0.0)[:, None]
     evidence = Evidence(GaussianTerms(0.5 * precision, -0.5 * precision[..., None]), jnp.zeros((time - 1, 2)))
-    draw = jax.jit(lambda system: draw_paths(jax.random.key(0), system, evidence, 100, 40))
-    free, held = (np.asarray(draw(two_rules(x)).latents[..., 0]) for x in (None, inputs))
+    drawn = lambda system: draw(jax.random.key(0), system, evidence, 100, 40)
+    free, held = (np.asarray(drawn(two_rules(x)).latents[..., 0]) for x in (None, inputs))
     np.testing.assert_allclose(held[:, :seen].mean(axis=0), 0.5, atol=0.05)
     assert np.abs(free).max() > 100
     assert np.abs(held).max() < 1.3 * 1.2 * np.sqrt(strange(1)) + 1

@@ -48,14 +48,15 @@ def enumerated(parameters, potential):
 def test_the_energy_of_a_draw_is_its_log_density():
     model, parameters, _ = problem(0, states=3)
     p = jax.tree.map(np.asarray, parameters)
-    z, k = (np.asarray(x) for x in model.generate(jax.random.key(1), parameters, 6))
+    z, k = map(np.asarray, jax.jit(lambda key: model.generate(key, parameters, 6))(jax.random.key(1)))
     normal = multivariate_normal.logpdf
     expected = np.log(p.start[k[0]]) + normal(z[0], *(x[k[0]] for x in p.initial))
     for t in range(1, 6):
         weights, covariance = (x[k[t]] for x in p.dynamics)
         expected += np.log(p.transition[k[t - 1], k[t]])
         expected += normal(z[t], weights[:, :-1] @ z[t - 1] + weights[:, -1], covariance)
-    stats = tuple(b.sufficient_stats(jnp.asarray(x)) for b, x in zip(model.blocks(None), (z, k), strict=True))
+    of = lambda *values: tuple(b.sufficient_stats(x) for b, x in zip(model.blocks(None), values, strict=True))
+    stats = jax.jit(of)(jnp.asarray(z), jnp.asarray(k))
     found = energy(model, known(model, parameters).stats, stats)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -98,7 +99,7 @@ def test_new_paths_begin_in_the_place_of_their_first_state():
     """With the place's own spread, though dynamics were learned around it: both say the same thing once."""
     size = 1
     model = PlacedSLDS(2, size, stay=1.0)
-    standard = model.family.standard_from_natural(model.initial(jax.random.key(0)))
+    standard = jax.jit(lambda key: model.family.standard_from_natural(model.initial(key)))(jax.random.key(0))
     place = standard.initial._replace(
         mean=jnp.array([[5.0], [-5.0]]),
         scale=jnp.full((2, 1, 1), 1000.0),
@@ -107,9 +108,14 @@ def test_new_paths_begin_in_the_place_of_their_first_state():
     )
     seen = jnp.array([[[26.0, 5.0], [5.0, 1.0]], [[26.0, -5.0], [-5.0, 1.0]]])  # inputs: these places
     dynamics = standard.dynamics._replace(input_precision=1000 * seen)
-    natural = model.family.natural_from_standard(standard._replace(initial=place, dynamics=dynamics))
-    posterior = parameter_posterior(model.family, model.family.unconstrained_from_natural(natural))
-    drawn = jax.tree.map(lambda x: x[0], model.draw_parameters(jax.random.key(1), posterior))
+
+    @jax.jit
+    def draw(standard):
+        unconstrained = model.family.unconstrained_from_standard(standard)
+        posterior = parameter_posterior(model.family, unconstrained)
+        return jax.tree.map(lambda x: x[0], model.draw_parameters(jax.random.key(1), posterior))
+
+    drawn = draw(standard._replace(initial=place, dynamics=dynamics))
     begin = jax.jit(jax.vmap(lambda key: model.generate(key, drawn, 2)))
     z, k = (np.asarray(x) for x in begin(jax.random.split(jax.random.key(2), 4000)))
     centred = z[:, 0, 0] - np.where(k[:, 0] == 0, 5.0, -5.0)
@@ -123,9 +129,8 @@ def test_known_states_are_kept():
     solution = infer(model, known(model, parameters), model.restrict(potentials, allowed)).solution
     np.testing.assert_array_equal(jax.jit(model.most_likely_states)(solution), [1, 1, 0, 0, 1])
     few = PlacedSLDS(2, 2, num_particles=10)
-    _, states = few.complete_given(
-        jax.random.key(0), parameters, model.restrict(potentials, allowed), 20, None
-    )
+    complete = jax.jit(lambda given: few.complete_given(jax.random.key(0), parameters, given, 20, None))
+    _, states = complete(model.restrict(potentials, allowed))
     np.testing.assert_array_equal(states, np.broadcast_to([1, 1, 0, 0, 1], (20, 5)))
 
 
@@ -148,7 +153,8 @@ def test_a_linear_rule_leads_from_the_place():
         jnp.array([0.5, 0.5]),
         jnp.array([[0.7, 0.3], [0.4, 0.6]]),
     )
-    z, k = (np.asarray(x) for x in PlacedSLDS(2, 1).generate(jax.random.key(0), parameters, 100))
+    generate = jax.jit(lambda key: PlacedSLDS(2, 1).generate(key, parameters, 100))
+    z, k = (np.asarray(x) for x in generate(jax.random.key(0)))
     assert abs(z[0, 0] - (5.0 if k[0] == 0 else -5.0)) < 0.1
     expected = np.where(k[1:] == 0, 0.5 * z[:-1, 0], 0.9 * z[:-1, 0] + 1.0)
     np.testing.assert_allclose(z[1:, 0], expected, atol=0.06)

@@ -5,6 +5,7 @@ the same answer alone and in company, and few programs are compiled.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -149,9 +150,14 @@ def _each(
     recordings: Recordings,
     method: Callable[..., Any],
     *args: Any,
+    key: PRNGKeyArray | None = None,
     allowed: Sequence[Allowed] | None = None,
 ) -> Iterator[tuple[Recording, Any]]:
-    """`method(model, batch, ...)` of every recording, without the batch axis."""
+    """`method(model, batch, ...)` of every recording, without the batch axis.
+
+    With a key, `method(model, batch, key, ...)`: noise that recordings do not share, and that depends on what
+    a recording holds and not on its company.
+    """
     model = answering(fitted)
     if allowed is not None and not isinstance(model, SVAE):
         raise ValueError(
@@ -160,8 +166,13 @@ def _each(
     masks = [None] * len(recordings) if allowed is None else allowed
     for recording, mask in zip(matched(fitted, recordings), masks, strict=True):
         batch = prepared(model, batch_of(fitted, recording, mask))
-        result = method(model, batch, *args)
+        own = () if key is None else (jax.random.fold_in(key, _checksum(recording.values)),)
+        result = method(model, batch, *own, *args)
         yield recording, jax.tree.map(lambda x: np.asarray(x[0]), result)
+
+
+def _checksum(values: Float[ndarray, "time features"]) -> np.uint32:
+    return np.uint32(zlib.crc32(values.astype(np.float32).tobytes()))
 
 
 def answering(fitted: Fitted) -> Model:
@@ -259,7 +270,7 @@ def _states(recording: Recording, found: Any) -> States:
 def read(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[Reading]:
     """Everything that inference tells, recording by recording, with inference done once."""
     result = []
-    for r, x in _each(fitted, recordings, _read, jax.random.key(seed)):
+    for r, x in _each(fitted, recordings, _read, key=jax.random.key(seed)):
         path = Path(*(y[: len(r)] for y in x.latents))
         states = None if x.segmentation is None else _states(r, x.segmentation)
         certificate = Certificate(*(y.item() for y in x.certificate))
@@ -314,7 +325,7 @@ def impute(
     drawn: tuple[Any, ...] = ()
     if method == ANCESTRAL:
         ask, drawn = _impute, (draw_parameters(fitted.model, parameter_key),)
-    for r, x in _each(fitted, recordings, ask, key, count, *drawn, allowed=allowed):
+    for r, x in _each(fitted, recordings, ask, count, *drawn, key=key, allowed=allowed):
         missing = np.isnan(r.values)
         values = np.where(missing, fitted.standardizer.undo(x.values[:, : len(r)]), r.values)
         states = None if x.states is None else x.states[:, : len(r)]
@@ -372,7 +383,7 @@ def forecast(
 
 def bounds(fitted: Fitted, recordings: Recordings, seed: int = 0) -> list[float]:
     """The evidence lower bound of each recording in nats, in the units of the data, parameters aside."""
-    found = _each(fitted, recordings, _bound, jax.random.key(seed))
+    found = _each(fitted, recordings, _bound, key=jax.random.key(seed))
     return [float(_in_units(fitted, r, x)) for r, x in found]
 
 

@@ -151,12 +151,17 @@ class GraphicalModel(eqx.Module):
     ) -> tuple[Float[Array, "draws time n"], Int[Array, "draws time"] | None]:
         """Draws of the continuous variables and of each step's state, however much is missing.
 
-        `parameters` are several draws (`draw_parameters`); each has its share of the completions.
+        `parameters` are several draws (`draw_parameters`); each has its share of the completions. Of fewer
+        completions than draws each has another one's, from a random one on.
         """
-        groups = num_draws(parameters)
+        key, first_key = jax.random.split(key)
+        known = num_draws(parameters)
+        groups = min(known, count)
         size = -(-count // groups)
+        which = (jax.random.randint(first_key, (), 0, known) + jnp.arange(groups)) % known
         group = lambda x: self.complete_given(x[0], x[1], potentials, size, length)
-        drawn = jax.lax.map(group, (jax.random.split(key, groups), parameters))
+        own = jax.tree.map(lambda x: x[which], parameters)
+        drawn = jax.lax.map(group, (jax.random.split(key, groups), own))
         return jax.tree.map(lambda x: x.reshape(groups * size, *x.shape[2:])[:count], drawn)
 
     def complete_given(

@@ -14,8 +14,8 @@ $$ w(i, k) = p(k \mid s_i) \int N(z; m_{ik}, P_{ik})\, e^{r^\top z - z^\top R z 
 
 **New paths** (`simulate`) have no data to hold them. A rule that was only ever seen in one place says nothing
 about others, and one that expands runs away if it lasts too long. Draws from a posterior know the inputs they
-were learned from: a path begins where its first rule was learned, and a rule that would lead far away from
-its own inputs loses to others. Paths that have left the last data behind go on in the same way.
+were learned from: a path begins where its first rule was learned, and ways to begin and rules that would lead
+far away from there lose to others. Paths that have left the last data behind go on in the same way.
 """
 
 from collections.abc import Callable
@@ -91,42 +91,62 @@ def strange(size: int) -> float:
     return size + STRANGE * (2 * size) ** 0.5
 
 
-def familiar_ways(
-    system: Switching,
-) -> Callable[[Int[Array, ""], Float[Array, "k n"]], Float[Array, "k"]]:
-    """Log-probabilities of the rules by which a path may go on, given its mode and where each would lead it.
+def strangeness(seen: Float[Array, "k m m"]) -> Callable[[Float[Array, "k n"]], Float[Array, "k"]]:
+    """What counts against rules in these places, one for each.
 
     With V the sum of p p' over the N inputs p = [z; 1] that a rule was learned from, N p' V^-1 p is one more
     than the squared distance of z from their mean, in deviations.
     """
-    if not isinstance(system.dynamics, Learned):
-        return lambda mode, ahead: system.log_probability[mode]
-    seen = system.dynamics.inputs
     whitening, count = linalg.inverse_cholesky(seen), seen[..., -1, -1]
 
-    def ways(mode: Int[Array, ""], ahead: Float[Array, "k n"]) -> Float[Array, "k"]:
-        white = matvec(whitening, jnp.concatenate([ahead, jnp.ones_like(ahead[:, :1])], axis=1))
+    def excess(places: Float[Array, "k n"]) -> Float[Array, "k"]:
+        white = matvec(whitening, jnp.concatenate([places, jnp.ones_like(places[:, :1])], axis=1))
         distance = count * jnp.sum(white**2, axis=-1) - 1
-        return _sound(system.log_probability[mode] - jnp.maximum(distance - strange(ahead.shape[-1]), 0))
+        return jnp.maximum(distance - strange(places.shape[-1]), 0)
 
-    return ways
+    return excess
 
 
-def familiar_start(system: Switching, chosen: Int[Array, ""], rule: Int[Array, ""]) -> GaussianParameters:
-    """z_1 of a path in the chosen way to begin. Where all begin alike and it is known where the rule of the
-    first step was learned, it is there as well. Both are normal; together they are their product."""
-    mean, covariance = (x[chosen] for x in system.initial)
-    if len(system.begin) > 1 or not isinstance(system.dynamics, Learned):
-        return GaussianParameters(mean, covariance)
-    seen = system.dynamics.inputs[rule]
-    learned = seen[-1, -1] * linalg.inverse(seen)  # N V^-1, as in `familiar_ways`
-    beginning = linalg.inverse(covariance)
-    both = linalg.inverse(beginning + learned[:-1, :-1])
-    return GaussianParameters(matvec(both, matvec(beginning, mean) - learned[:-1, -1]), both)
+def familiar_ways(
+    system: Switching,
+) -> Callable[[Int[Array, ""], Float[Array, "k n"]], Float[Array, "k"]]:
+    """Log-probabilities of rules by which a path may go on, given its mode and where each would lead it."""
+    if not isinstance(system.dynamics, Learned):
+        return lambda mode, ahead: system.log_probability[mode]
+    excess = strangeness(system.dynamics.inputs)
+    return lambda mode, ahead: _sound(system.log_probability[mode] - excess(ahead))
 
 
 Now = tuple[Float[Array, "n"], Int[Array, ""]]  # z and the mode
 Path = tuple[Float[Array, "time n"], Int[Array, "time"]]  # of all steps
+
+
+def familiar_start(key: PRNGKeyArray, system: Switching) -> tuple[Now, Int[Array, ""]]:
+    """How a new path begins, and the rule by which it goes on.
+
+    Where it is known what rules were learned from, all ways to begin are drawn, and those lose that begin far
+    away from there. If there is but one, z_1 is there as well: both are normal, and together their product.
+    """
+    choice_key, rule_key, key = jax.random.split(key, 3)
+    rules = jax.random.categorical(rule_key, system.log_probability[system.begin])
+    seen = system.dynamics.inputs[rules] if isinstance(system.dynamics, Learned) else None
+    initial, scores = system.initial, system.start
+    if seen is not None and len(rules) == 1:
+        initial = also_where_learned(initial, seen)
+    places = jax.vmap(sample_normal)(jax.random.split(key, len(rules)), *initial)
+    if seen is not None:
+        scores = _sound(scores - strangeness(seen)(places))
+    chosen = jax.random.categorical(choice_key, scores)
+    return (places[chosen], system.begin[chosen]), rules[chosen]
+
+
+def also_where_learned(initial: GaussianParameters, seen: Float[Array, "f m m"]) -> GaussianParameters:
+    """The product of normals: how paths begin, and what rules were learned from."""
+    mean, covariance = initial
+    learned = seen[:, -1:, -1:] * linalg.inverse(seen)  # N V^-1, as in `strangeness`
+    beginning = linalg.inverse(covariance)
+    both = linalg.inverse(beginning + learned[:, :-1, :-1])
+    return GaussianParameters(matvec(both, matvec(beginning, mean) - learned[:, :-1, -1]), both)
 
 
 def onwards(system: Switching) -> Callable[..., Now]:
@@ -147,12 +167,9 @@ def onwards(system: Switching) -> Callable[..., Now]:
 
 def simulate(key: PRNGKeyArray, system: Switching, num_steps: int) -> Path:
     """A path without any data, and its modes."""
-    mode_key, rule_key, first_key, second_key, key = jax.random.split(key, 5)
-    chosen = jax.random.categorical(mode_key, system.start)
-    mode = system.begin[chosen]
-    rule = jax.random.categorical(rule_key, system.log_probability[mode])
+    first_key, second_key, key = jax.random.split(key, 3)
     step = onwards(system)
-    first = sample_normal(first_key, *familiar_start(system, chosen, rule)), mode
+    first, rule = familiar_start(first_key, system)
     second = step(first, second_key, rule)
     on = lambda now, key: (step(now, key),) * 2
     rest = lax.scan(on, second, jax.random.split(key, max(num_steps - 2, 0)))[1]
