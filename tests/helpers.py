@@ -12,7 +12,28 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from svae.chains import DiscreteChainTerms, GaussianChainTerms
+from svae.data import Recordings, as_recordings
 from svae.expfam import inner, linearize, propagate
+
+# All who train this little, on these recordings, share what is compiled: constants of programs are the same.
+STEPS = 4  # before the second stage and after it
+TINY = [
+    f"pretrain.steps={STEPS}",
+    f"joint.steps={STEPS}",
+    "model.hidden=[8]",
+    "model.num_states=2",
+    "model.latent_dim=2",
+    "dynamics.laps=2",
+    "chunk=2",
+    "batch_size=2",
+]
+
+
+def waves() -> Recordings:
+    """Four recordings of three channels."""
+    rng, steps = np.random.default_rng(0), np.arange(40)[:, None]
+    phases = steps / np.array([3.0, 5.0, 7.0])
+    return as_recordings([np.sin(phases + i) + 0.1 * rng.normal(size=(40, 3)) for i in range(4)], rate=10.0)
 
 
 @contextmanager

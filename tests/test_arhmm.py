@@ -544,8 +544,10 @@ def test_one_state_is_one_regression():
         np.testing.assert_allclose(a[0], b, rtol=1e-9)
 
 
-@pytest.mark.parametrize("num_states", [1, 10])
-@pytest.mark.parametrize("persistence", [0.0, 50.0])
+@pytest.mark.parametrize(
+    ("num_states", "persistence"),
+    [(1, 50.0), (10, 0.0), *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1, 0.0), (10, 50.0)))],
+)
 def test_the_true_regimes_are_found(num_states, persistence):
     prior, laps = PRIOR._replace(transition=StickyPrior(persistence=persistence)), []
     series, states = regimes()

@@ -23,6 +23,9 @@ from svae.networks import Dense, Gamma, Gaussian, StraightThrough
 
 each_baseline = pytest.mark.parametrize("name", SEQUENTIAL)
 STOCHASTIC = [name for name in SEQUENTIAL if name != "vq-vae"]
+# The two discrete ones differ in how a state is drawn, and here that has no part
+relaxed = lambda name: pytest.param(name, marks=pytest.mark.slow) if name == "dks-straight-through" else name
+each_network = pytest.mark.parametrize("name", [relaxed(name) for name in SEQUENTIAL])
 
 
 @pytest.fixture(autouse=True)
@@ -102,11 +105,11 @@ def dependence(model, z, choice, x):
             past = model.advance(past, step, model.frame(x[t]))
         return jnp.stack(means), jnp.stack(outputs)
 
-    jacobians = jax.jacobian(generative, argnums=(0, 1))(z, x)
+    jacobians = jax.jacfwd(generative, argnums=(0, 1))(z, x)
     return jax.tree.map(lambda j: jnp.any(j != 0, axis=(1, 3)), jacobians)
 
 
-@each_baseline
+@each_network
 def test_no_step_knows_what_comes_after_it(name):
     keys = jax.random.split(jax.random.key(0), 2)
     z, x = jax.random.normal(keys[0], (TIME, LATENT)), jax.random.normal(keys[1], (TIME, FEATURES))
@@ -127,7 +130,7 @@ def test_no_step_knows_what_comes_after_it(name):
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("name", ["srnn", "dks-straight-through", "transformer-dvae"])
+@pytest.mark.parametrize("name", ["srnn", relaxed("dks-straight-through"), "transformer-dvae"])
 def test_what_is_known_to_be_complete_is_scored_alike(name):
     """With one program for what may be missing and one for what is not, bound and gradient agree."""
     values = jax.random.normal(jax.random.key(0), (2, TIME, FEATURES))
@@ -267,7 +270,7 @@ def test_the_linear_smoother_bounds_the_evidence_of_a_linear_system():
 # Traps
 
 
-@each_baseline
+@each_network
 def test_a_prior_that_runs_away_in_a_gap_does_no_harm(name):
     """Weights of the prior so large that a free run leaves every bound behind."""
     model = small(name)
@@ -287,7 +290,7 @@ def test_a_prior_that_runs_away_in_a_gap_does_no_harm(name):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
-@each_baseline
+@each_network
 def test_noise_does_not_depend_on_what_comes_later(name):
     """A sequence has one bound, however long the padding."""
     values = jax.random.normal(jax.random.key(0), (1, 4, FEATURES))
@@ -302,19 +305,32 @@ def test_noise_does_not_depend_on_what_comes_later(name):
 def test_the_codes_bound_is_the_joint_probability():
     """log p(x, k) of the nearest codes, with no more: the pull on codes and encoder has no value."""
     model, values = small("vq-vae"), jax.random.normal(jax.random.key(0), (1, TIME, FEATURES))
-    model = eqx.tree_at(lambda m: m.codes, model, model.encoder(values[0, :STATES]) + 0.1)
     batch = Batch(values, jnp.asarray([TIME]))
-    bound = model.elbo(jax.random.key(1), batch)
-    encoded = np.asarray(model.encoder(values[0]))
-    states = ((encoded[:, None] - np.asarray(model.codes)[None]) ** 2).sum(axis=-1).argmin(axis=-1)
+
+    @eqx.filter_jit
+    def moved(model):
+        codes = model.encoder(values[0, :STATES]) + 0.1
+        model = eqx.tree_at(lambda m: m.codes, model, codes)
+        return model, model.encoder(values[0]), model.elbo(jax.random.key(1), batch)
+
+    model, encoded, bound = moved(model)
+    encoded, codes = np.asarray(encoded), np.asarray(model.codes)
+    states = ((encoded[:, None] - codes[None]) ** 2).sum(axis=-1).argmin(axis=-1)
     assert len(np.unique(states)) > 1
-    memory, total, empty = model.memory.begin(), 0.0, jnp.zeros(STATES)
-    for previous, state in zip([None, *states[:-1]], states, strict=True):
-        memory = model.memory.step(memory, empty if previous is None else jnp.eye(STATES)[previous])
-        total += log_softmax(np.asarray(model.scores(memory.output)))[state]
+
+    @eqx.filter_jit
+    def by_hand(model, hot):
+        memory, scores = model.memory.begin(), []
+        for before in jnp.concatenate([jnp.zeros((1, STATES)), hot[:-1]]):
+            memory = model.memory.step(memory, before)
+            scores.append(model.scores(memory.output))
+        density = model.likelihood.log_density(model.decoder(hot @ model.codes), values[0])
+        return jnp.stack(scores), jnp.sum(density)
+
+    scores, density = by_hand(model, jnp.eye(STATES)[states])
+    total = log_softmax(np.asarray(scores), axis=-1)[np.arange(TIME), states].sum()
     np.testing.assert_allclose(bound.kl_local[0], -total, rtol=1e-5)
-    density = model.likelihood.log_density(model.decoder(model.codes[states]), values[0])
-    np.testing.assert_allclose(bound.log_likelihood[0], np.sum(density), rtol=1e-5)
+    np.testing.assert_allclose(bound.log_likelihood[0], density, rtol=1e-5)
 
 
 def test_codes_and_encoder_are_drawn_together_and_the_prior_moves_neither():
@@ -323,19 +339,18 @@ def test_codes_and_encoder_are_drawn_together_and_the_prior_moves_neither():
     gradient = eqx.filter_jit(eqx.filter_grad(lambda m: jnp.sum(m.elbo(jax.random.key(1), batch).kl_local)))(
         model
     )
-    encoded = model.encoder(batch.values[0])
-    distance = jnp.sum((encoded[:, None] - model.codes[None]) ** 2, axis=-1)
-    expected = jax.grad(lambda codes: jnp.sum((encoded - codes[jnp.argmin(distance, axis=-1)]) ** 2))(
-        model.codes
-    )
-    np.testing.assert_allclose(gradient.codes, expected, rtol=1e-4, atol=1e-5)
 
-    def commitment(encoder):
-        pull = encoder(batch.values[0]) - model.codes[jnp.argmin(distance, axis=-1)]
-        return 0.25 * jnp.sum(pull**2)
+    @eqx.filter_jit
+    def by_hand(model):
+        encoded = model.encoder(batch.values[0])
+        nearest = jnp.argmin(jnp.sum((encoded[:, None] - model.codes[None]) ** 2, axis=-1), axis=-1)
+        drawn = lambda codes: jnp.sum((encoded - codes[nearest]) ** 2)
+        commitment = lambda encoder: 0.25 * jnp.sum((encoder(batch.values[0]) - model.codes[nearest]) ** 2)
+        return jax.grad(drawn)(model.codes), eqx.filter_grad(commitment)(model.encoder)
 
-    by_hand = eqx.filter_grad(commitment)(model.encoder)
-    for found, wanted in zip(jax.tree.leaves(gradient.encoder), jax.tree.leaves(by_hand), strict=True):
+    codes, encoder = by_hand(model)
+    np.testing.assert_allclose(gradient.codes, codes, rtol=1e-4, atol=1e-5)
+    for found, wanted in zip(jax.tree.leaves(gradient.encoder), jax.tree.leaves(encoder), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
 

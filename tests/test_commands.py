@@ -11,22 +11,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from helpers import users_rules
+from helpers import TINY, users_rules, waves
 from svae import doctor
 from svae.cli import app, training
 from svae.config import ModelSettings
 from svae.progress import TrainingProgress
 
-TINY = (
-    "pretrain.steps=4",
-    "joint.steps=2",
-    "model.hidden=[8]",
-    "model.num_states=2",
-    "model.latent_dim=2",
-    "dynamics.laps=2",
-    "chunk=2",
-    "data.rate=10",
-)
 RESULTS = (
     "config.toml",
     "metrics.ndjson",
@@ -46,11 +36,9 @@ def call():
 
 @pytest.fixture
 def data(tmp_path):
-    """Three short recordings."""
-    rng = np.random.default_rng(0)
-    lengths = {"a": 22, "b": 24, "c": 23}  # padded to the same length: fewer programs to compile
+    """Short recordings."""
     path = tmp_path / "tiny.npz"
-    np.savez(path, **{name: rng.normal(size=(n, 3)).cumsum(0) for name, n in lengths.items()})
+    np.savez(path, **{name: item.values for name, item in zip("abcd", waves(), strict=True)})
     return path
 
 
@@ -73,15 +61,15 @@ def refused(result):
 
 def test_fit_segment_and_resume(call, data, tmp_path, as_users_run):
     run, again = tmp_path / "run", tmp_path / "again"
-    settings = [x for change in TINY for x in ("--set", change)]
+    settings = [x for change in (*TINY, "data.rate=10") for x in ("--set", change)]
     result = call("fit", data, "--out", run, *settings)
     assert result.exit_code == 0, result.output
     assert [name for name in RESULTS if not (run / name).is_file()] == []
     summary = json.loads((run / "summary.json").read_text())
-    assert (summary["recordings"], summary["frames"], summary["ending"]) == (3, 69, "done")
+    assert (summary["recordings"], summary["frames"], summary["ending"]) == (4, 160, "done")
     written = pd.read_parquet(run / "segments.parquet")
-    assert set(written.recording) == {"a", "b", "c"}
-    assert written.seconds.sum() == pytest.approx(6.9)
+    assert set(written.recording) == {"a", "b", "c", "d"}
+    assert written.seconds.sum() == pytest.approx(16.0)
 
     result = call("segment", run, data, "--out", again)
     assert result.exit_code == 0, result.output

@@ -8,12 +8,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import svae
-from helpers import users_rules
+from helpers import STEPS, users_rules
+from helpers import waves as recordings
 from svae.application import padded_length
 from svae.data import DataError, load
 from svae.models import Batch
 
-TINY = {"model.hidden": "[8]", "dynamics.laps": 2, "chunk": 2}
+TINY = {"model.hidden": "[8]", "dynamics.laps": 2, "chunk": 2}  # as in helpers.py
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +24,15 @@ def as_users_run():
         yield
 
 
-def waves(count: int = 3, length: int = 40) -> np.ndarray:
-    steps = np.arange(length)[None, :, None]
-    return np.sin(steps / np.array([3.0, 5.0, 7.0]) + np.arange(count)[:, None, None])
+def waves() -> np.ndarray:
+    return np.stack([item.values for item in recordings()])
 
 
 @pytest.fixture(scope="module")
 def fitted():
     with users_rules():
-        model = svae.SwitchingSVAE(3, 2, pretrain_steps=4, joint_steps=2, settings=TINY, random_state=0)
+        steps = {"pretrain_steps": STEPS, "joint_steps": STEPS}
+        model = svae.SwitchingSVAE(2, 2, **steps, batch_size=2, settings=TINY, random_state=0)
         return model.fit(waves(), rate=10.0)
 
 
@@ -78,19 +79,19 @@ def test_using_a_model_before_fitting_it_says_so():
 
 def test_results_have_the_form_of_the_data(fitted):
     data = waves()
-    assert fitted.segment(data).shape == (3, 40)
-    ragged = fitted.segment([data[0], data[1, :25]])
-    assert [len(x) for x in ragged] == [40, 25]
+    assert fitted.segment(data).shape == (4, 40)
+    ragged = fitted.segment([data[0], data[1, :35]])  # padded alike
+    assert [len(x) for x in ragged] == [40, 35]
     assert set(fitted.predict({"a": data[0], "b": data[1]})) == {"a", "b"}
     assert fitted.segment(data[0]).shape == (40,)
-    assert fitted.transform(data).shape == (3, 40, 2)
+    assert fitted.transform(data).shape == (4, 40, 2)
     np.testing.assert_allclose(fitted.segment_proba(data).sum(axis=-1), 1, atol=1e-5)
     assert fitted.sample(2, 30).shape == (2, 30, 3)
     assert np.isfinite(fitted.score(data))
 
 
 def test_a_recording_gets_the_same_answer_alone_and_in_company(fitted):
-    data = [waves()[0], waves()[1, :17]]
+    data = [waves()[0], waves()[1, :33]]
     together = fitted.transform(data)
     for one, x in zip(data, together, strict=True):
         np.testing.assert_array_equal(fitted.transform([one])[0], x)
@@ -113,13 +114,13 @@ def test_segments_cover_every_frame_once(fitted):
     assert list(table.columns[:3]) == ["recording", "start", "stop"]
     lengths = (table["stop"] - table["start"]).groupby(table["recording"]).sum()
     assert (lengths == 40).all()
-    assert table["seconds"].sum() == pytest.approx(12.0)
+    assert table["seconds"].sum() == pytest.approx(16.0)
 
 
 def test_a_saved_model_gives_the_same_answers(fitted, tmp_path):
     loaded = svae.SwitchingSVAE.load(fitted.save(tmp_path))
     np.testing.assert_array_equal(loaded.segment_proba(waves()), fitted.segment_proba(waves()))
-    assert (loaded.rate_, loaded.num_states) == (10.0, 3)
+    assert (loaded.rate_, loaded.num_states) == (10.0, 2)
     assert loaded.settings == {"model.hidden": [8], "dynamics.laps": 2, "chunk": 2}
     assert loaded.config() == fitted.config()
     with pytest.raises(ValueError, match="kind slds, not lds"):
@@ -144,7 +145,7 @@ def test_lengths_of_padding_are_few_and_never_short():
 
 def test_a_forecast_continues_each_sequence_at_its_own_end(fitted):
     model = fitted.fitted_.model
-    values = jax.numpy.asarray(waves(), jax.numpy.float32)
+    values = jax.numpy.asarray(waves()[:3], jax.numpy.float32)
     batch = Batch(values, jax.numpy.array([40, 30, 20]))
     ahead = eqx.filter_jit(lambda key, batch: model.forecast(key, batch, 5, 2))(jax.random.key(0), batch)
     assert ahead.values.shape == (2, 3, 5, 3)

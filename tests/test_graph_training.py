@@ -1,6 +1,7 @@
 """Graphical models through training, files and answers, by its name in the settings."""
 
 from dataclasses import replace
+from functools import cache
 
 import jax
 import numpy as np
@@ -21,6 +22,8 @@ from svae.training.pipeline import fit
 
 GRAPHS = {name: (f"model.graph={name}",) for name in ("hmm", "normal", "jslds", "hsmm-slds")}
 GRAPHS["placed"] = "model.graph=slds", "model.own_starts=true"  # the others have tests of their own
+# Three whose states are ways of moving, of which the one with the most of its own goes first
+moving = pytest.param("hsmm-slds"), *(pytest.param(x, marks=pytest.mark.slow) for x in ("jslds", "placed"))
 TINY = [
     "pretrain.steps=2",
     "joint.steps=4",
@@ -53,27 +56,25 @@ def settings(graph, *more):
     return override(Config(), [*TINY, *GRAPHS.get(graph, (f"model.graph={graph}",)), *more])
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    """One of each."""
-    recordings, _ = plateaus()
-    with users_rules("raise"):
-        return {graph: fit(recordings, settings(graph)) for graph in GRAPHS}
+@cache
+def fitted(graph):
+    """One of each that is asked for."""
+    return fit(plateaus()[0], settings(graph))
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_trained_stored_and_loaded(fitted, graph, tmp_path):
+@pytest.mark.parametrize("graph", ["hmm", "normal", *moving])
+def test_trained_stored_and_loaded(graph, tmp_path):
     recordings, _ = plateaus()
-    loaded = load_fitted(save_fitted(fitted[graph], tmp_path))
+    loaded = load_fitted(save_fitted(fitted(graph), tmp_path))
     bounds = application.bounds(loaded, recordings)
     assert np.all(np.isfinite(bounds))
-    assert bounds == application.bounds(fitted[graph], recordings)
+    assert bounds == application.bounds(fitted(graph), recordings)
 
 
 @pytest.mark.parametrize("graph", ["hmm", "normal"])
-def test_all_questions_have_answers(fitted, graph, tmp_path):
+def test_all_questions_have_answers(graph, tmp_path):
     recordings, _ = plateaus()
-    model = fitted[graph]
+    model = fitted(graph)
     drawn = application.impute(model, recordings.hide(lambda length: slice(8, 12)), 3, 0)
     for completion, truth in zip(drawn, recordings, strict=True):
         kept = ~completion.missing
@@ -91,12 +92,12 @@ def test_all_questions_have_answers(fitted, graph, tmp_path):
         assert page.transition.size == 0
 
 
-@pytest.mark.parametrize("graph", ["jslds", "hsmm-slds", "placed"])
-def test_a_report_shows_dynamics_and_transitions(fitted, graph):
+@pytest.mark.parametrize("graph", moving)
+def test_a_report_shows_dynamics_and_transitions(graph):
     recordings, _ = plateaus()
-    found = application.segment(fitted[graph], recordings)
-    matrix, dynamics = transition_matrix(fitted[graph], found), state_dynamics(fitted[graph])
-    assert len(matrix) == len(dynamics) == fitted[graph].model.num_states
+    found = application.segment(fitted(graph), recordings)
+    matrix, dynamics = transition_matrix(fitted(graph), found), state_dynamics(fitted(graph))
+    assert len(matrix) == len(dynamics) == fitted(graph).model.num_states
     np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-5)
 
 
@@ -105,12 +106,12 @@ def labelled(recordings, labels):
     return replace(recordings, items=tuple(Recording(x.name, x.values, labels=k) for x, k in together))
 
 
-def test_what_a_graph_lacks_is_named(fitted):
+def test_what_a_graph_lacks_is_named():
     recordings, truth = plateaus()
     with pytest.raises(ValueError, match=r"no discrete states \(normal\)"):
-        application.segment(fitted["normal"], recordings)
+        application.segment(fitted("normal"), recordings)
     with pytest.raises(ValueError, match="no discrete states"):
-        Stream(fitted["normal"])
+        Stream(fitted("normal"))
     for graph in "normal", "mixture", "lds":
         with pytest.raises(ValueError, match=rf"switching model, and model\.graph is {graph}, not .*hmm"):
             fit(labelled(recordings, truth), settings(graph, "data.labels=true"))
@@ -147,8 +148,8 @@ def test_labels_are_the_first_states_of_an_hmm():
     assert np.mean(np.concatenate([x.states for x in states]) == np.concatenate(truth)) > 0.95
 
 
-def test_the_plain_vae_has_no_parameters_to_learn(fitted):
-    assert jax.tree.leaves(fitted["normal"].model.parameters) == []
+def test_the_plain_vae_has_no_parameters_to_learn():
+    assert jax.tree.leaves(fitted("normal").model.parameters) == []
 
 
 def found_by_the_second_stage(pgm, truth):

@@ -122,8 +122,9 @@ def test_natural_gradient_where_natural_parameters_have_a_free_constant():
     family = NegativeBinomialPrior(3)
     parameters = [[-1.0, -2.0, 0.5], [2.0, 3.0, 0.7], [1.0, 4.0, 2.0]]
     standard = NegativeBinomialParameters(*map(jnp.asarray, parameters))
-    start, unravel = ravel_pytree(family.unconstrained_from_standard(standard))
-    natural, unravel_natural = ravel_pytree(family.natural_from_unconstrained(unravel(start)))
+    there = jax.jit(family.unconstrained_from_standard)(standard)
+    start, unravel = ravel_pytree(there)
+    natural, unravel_natural = ravel_pytree(jax.jit(family.natural_from_unconstrained)(there))
 
     def loss(u, rule):
         flat = ravel_pytree(parameter_posterior(family, unravel(u), rule).stats)[0]
@@ -135,9 +136,13 @@ def test_natural_gradient_where_natural_parameters_have_a_free_constant():
     def stats(n):
         return ravel_pytree(family.expected_stats(unravel_natural(n)))[0]
 
-    jacobian, covariance = jax.jacfwd(natural_of)(start), jax.jacfwd(stats)(natural)
-    fisher = np.asarray(jacobian).T @ covariance @ jacobian
-    plain, natural_gradient = (np.asarray(jax.grad(loss)(start, rule)) for rule in (PLAIN, UNBIASED))
+    @jax.jit
+    def derivatives(start, natural):
+        gradients = [jax.grad(loss)(start, rule) for rule in (PLAIN, UNBIASED)]
+        return jax.jacfwd(natural_of)(start), jax.jacfwd(stats)(natural), *gradients
+
+    jacobian, covariance, plain, natural_gradient = map(np.asarray, derivatives(start, natural))
+    fisher = jacobian.T @ covariance @ jacobian
     assert np.linalg.eigvalsh(fisher)[0] > 0
     assert relative_error(natural_gradient, np.linalg.solve(fisher, plain)) < 1e-8
 

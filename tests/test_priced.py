@@ -101,7 +101,9 @@ def unpriced(solution):
     return solution._replace(naturals=(solution.naturals[0], own))
 
 
-@pytest.mark.parametrize("name", WITH_STATES)
+@pytest.mark.parametrize(
+    "name", ["hmm", "slds", *(pytest.param(x, marks=pytest.mark.slow) for x in ("jslds", "hsmm-slds"))]
+)
 def test_weights_of_draws_know_no_price(name):
     """Their mean is the true KL divergence, with the states' counted once."""
     model = replace(MODELS[name], price=PRICE)

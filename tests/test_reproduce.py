@@ -83,7 +83,8 @@ DATA = {"walks": motions(), "voices": speech(False), "words": speech(True)}
 def as_users_run(tmp_path, monkeypatch):
     """In an empty folder, with small data and little work."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sources, "load", DATA.__getitem__)
+    for module in sources, material:
+        monkeypatch.setattr(module, "load", DATA.__getitem__)
     monkeypatch.setitem(efforts.EFFORTS, "tiny", TINY)
     with users_rules("raise"):
         yield
@@ -174,6 +175,7 @@ def test_motion_capture(tmp_path, monkeypatch):
         assert np.isfinite(row[name]), name
     for name in published.COLUMNS[1:]:
         assert row[f"{name}_spread"] >= 0
+    assert "fid_0.2_0.8_seen" not in row  # an SVAE's has it
     assert row["device"]
     assert row["jax"]
     assert load_config(tmp_path / "results/table2-mocap/vq-vae/seed-0/config.toml").data.window == 10
@@ -259,10 +261,14 @@ def test_toy(tmp_path, monkeypatch):
     monkeypatch.setattr(contests, "load", bumps)
     monkeypatch.setattr(contests, "WINDOW", 10)
     monkeypatch.setattr(module_of("fig-toy"), "load", bumps)
-    run("fig-toy", "--budget", "tiny", "--models", "vq-vae")
-    (row,) = rows_of("fig-toy")
-    assert packing.unpacked(row["picture"]).shape == (40, 4)
-    assert "vq-vae" in check_again("fig-toy", tmp_path)
+    run("fig-toy", "--budget", "tiny", "--models", "vq-vae", "--seeds", "2")
+    first, second = rows_of("fig-toy")
+    assert packing.unpacked(first["picture"]).shape == (40, 4)
+    assert "picture" not in second  # one of each model is shown
+    assert first["bound"] != second["bound"]
+    page = check_again("fig-toy", tmp_path)
+    assert "vq-vae" in page
+    assert "±" in page
 
 
 def test_timing(tmp_path, monkeypatch):
@@ -375,6 +381,9 @@ def test_tables_compare_with_the_paper():
     assert found["srnn"]["bound"] == 4.0
     assert found["srnn"]["bound_spread"] == pytest.approx(np.sqrt(2))
     assert found["svae-slds"]["fid_sample_spread"] == 0.5
+    assert table2.floors(rows) == ""
+    seen = {f"{name}_seen": 0.5 for name in published.COLUMNS[2:]}
+    assert "srnn, 0" in table2.floors([rows[0] | seen])
     text = table2.reading(found, published.TABLE2["mocap"])
     ours, theirs = (line.split("|") for line in text.splitlines()[2:])
     assert (ours[2].strip(), ours[3].strip()) == ("srnn", "srnn")
@@ -383,6 +392,20 @@ def test_tables_compare_with_the_paper():
     assert words.number(1234.6) == "1,235"
     assert words.number(1.234, 0.01) == "1.23 ± 0.01"
     assert words.number(None) == "-"
+
+
+def test_hidden_frames_are_those_that_are_drawn_anew(monkeypatch):
+    windows = [SimpleNamespace(values=np.zeros((10, 2))) for _ in range(3)]
+    given = SimpleNamespace(test=windows, window=10, effort=SimpleNamespace(together=2))
+    monkeypatch.setattr(drawing, "replicated", lambda fitted, test, together, seed: np.ones((3, 10, 2)))
+    judge = SimpleNamespace(distance=lambda values: values.mean(axis=(0, 2)).tolist())
+    found = scores.replications(SimpleNamespace(config=SimpleNamespace(seed=0)), given, judge)
+    assert found == {
+        "fid_0.0_0.8_seen": [1] * 8 + [0] * 2,
+        "fid_0.2_1.0_seen": [0] * 2 + [1] * 8,
+        "fid_0.2_0.8_seen": [0] * 2 + [1] * 6 + [0] * 2,
+    }
+    assert not any(item.values.any() for item in windows)
 
 
 def test_results_keep_one_row_for_each_part(tmp_path):

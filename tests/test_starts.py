@@ -15,9 +15,13 @@ NOISE = np.array([0.04, 0.09])  # variance of the potentials
 
 
 def chain_of(model, precision, observed=None):
-    return model.potentials(jnp.asarray(precision * MEANS), jnp.asarray(precision), observed)[0]
+    return jax.jit(model.potentials)(jnp.asarray(precision * MEANS), jnp.asarray(precision), observed)[0]
 
 
+scores_of = jax.jit(transition_scores)
+
+
+@jax.jit
 def dynamics(key):
     weights, eye = jax.random.normal(key, (3, 2, 3)), jnp.broadcast_to(jnp.eye(2), (3, 2, 2))
     root = jax.random.normal(jax.random.fold_in(key, 1), (3, 2, 2))
@@ -27,7 +31,7 @@ def dynamics(key):
 def test_scores_are_densities_of_what_potentials_show(key):
     known = dynamics(key)
     potential = chain_of(SLDS(3, 2), np.broadcast_to(1 / NOISE, MEANS.shape))
-    scores = transition_scores(MatrixNormalInverseWishart().sufficient_stats(known), potential)
+    scores = scores_of(jax.jit(MatrixNormalInverseWishart().sufficient_stats)(known), potential)
     for k in range(3):
         matrix, offset = np.asarray(known.weights[k, :, :2]), np.asarray(known.weights[k, :, 2])
         covariance = known.covariance[k] + np.diag(NOISE) + matrix @ np.diag(NOISE) @ matrix.T
@@ -39,9 +43,9 @@ def test_scores_are_densities_of_what_potentials_show(key):
 def test_no_score_next_to_a_missing_step(key):
     observed = jnp.array([True, True, False, True])
     precision = np.broadcast_to(1 / NOISE, MEANS.shape)
-    theta = MatrixNormalInverseWishart().sufficient_stats(dynamics(key))
-    scores = transition_scores(theta, chain_of(SLDS(3, 2), precision, observed))
-    alone = transition_scores(theta, chain_of(SLDS(3, 2), precision))
+    theta = jax.jit(MatrixNormalInverseWishart().sufficient_stats)(dynamics(key))
+    scores = scores_of(theta, chain_of(SLDS(3, 2), precision, observed))
+    alone = scores_of(theta, chain_of(SLDS(3, 2), precision))
     np.testing.assert_allclose(scores[0], alone[0])  # the typical noise is that of observed steps
     np.testing.assert_array_equal(scores[1:], 0)
 
@@ -49,9 +53,9 @@ def test_no_score_next_to_a_missing_step(key):
 def test_what_is_not_known_about_a_state_counts_against_it():
     """A state that has seen nothing must not explain everything."""
     model = SLDS(3, 2)
-    theta = model.family.expected_stats(model.prior()).dynamics
+    theta = jax.jit(lambda: model.family.expected_stats(model.prior()))().dynamics
     exact = 1e8 * np.ones_like(MEANS)
-    scores = transition_scores(theta, chain_of(model, exact))
+    scores = scores_of(theta, chain_of(model, exact))
     first, second = MEANS[:-1, :, None] * MEANS[:-1, None], MEANS[1:, :, None] * MEANS[1:, None]
     cross, one = MEANS[1:, :, None] * MEANS[:-1, None], np.ones((3, 1, 1))
     inputs = np.block([[first, MEANS[:-1, :, None]], [MEANS[:-1, None], one]])

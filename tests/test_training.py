@@ -18,12 +18,12 @@ import optax
 import pytest
 import tensorboardX.proto.event_pb2 as events
 
-from helpers import users_rules
+from helpers import TINY, users_rules, waves
 from svae.config import Config, override
-from svae.data import DataError, Recording, Recordings, as_recordings
+from svae.data import DataError, Recording, as_recordings
 from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
-from svae.pgm import LDS, SLDS, StandardNormal
+from svae.pgm import LDS, SLDS, GaussianMixture, StandardNormal
 from svae.training.artifact import load_fitted, save_fitted
 from svae.training.build import GraphPrior, graph_for, require_possible, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
@@ -48,17 +48,6 @@ from svae.training.start import find_start
 from svae.training.step import GRAPH, NETWORKS, NOISE, batch_indices, begin, groups, make_optimiser, run_steps
 from svae.training.trees import arrays_from_tree
 
-TINY = [
-    "pretrain.steps=4",
-    "joint.steps=4",
-    "model.hidden=[8]",
-    "model.num_states=2",
-    "model.latent_dim=2",
-    "dynamics.laps=2",
-    "chunk=2",
-    "batch_size=2",
-]
-
 
 @pytest.fixture(autouse=True)
 def as_users_run():
@@ -70,18 +59,6 @@ def as_users_run():
 def fitted():
     with users_rules("raise"):
         return fit(waves(), override(Config(), TINY))
-
-
-def waves(count: int = 4, length: int = 40) -> Recordings:
-    rng = np.random.default_rng(0)
-    steps = np.arange(length)[:, None]
-    return as_recordings(
-        [
-            np.sin(steps / np.array([3.0, 5.0, 7.0]) + i) + 0.1 * rng.normal(size=(length, 3))
-            for i in range(count)
-        ],
-        rate=10.0,
-    )
 
 
 def small_model(pgm):
@@ -138,7 +115,7 @@ def test_training_raises_the_bound():
 
 
 def test_steps_do_not_depend_on_how_they_are_grouped():
-    data, model = small_data(), small_model(LDS(2))
+    data, model = small_data(), small_model(GaussianMixture(2, 2))
     optimiser = optimiser_for(model, Rates(), 4, 4)
     together, _ = run_steps(begin(model, optimiser), data, jax.random.key(0), optimiser, 2, 4)
     state = begin(model, optimiser)
@@ -230,6 +207,20 @@ def test_held_out_windows_are_not_trained_on():
     assert split(data, config)[1] is None
     with pytest.raises(ValueError, match=r"data\.held_out=0\.01 of 4 windows is 0"):
         split(data, override(config, ["data.held_out=0.01"]))
+
+
+@pytest.mark.parametrize(("total", "share", "count"), [(200, 0.1, 20), (9, 0.9, 8), (1281, 0.1, 128)])
+def test_held_out_windows_are_neighbours(total: int, share: float, count: int):
+    """So that few of them overlap with windows of the training data."""
+    data = Batch(np.arange(total, dtype=np.float32)[:, None, None], np.ones(total, int))
+    order = lambda batch: np.asarray(batch.values).ravel()
+    kept, held_out = map(order, split(data, override(Config(), [f"data.held_out={share}"])))
+    assert len(held_out) == count
+    np.testing.assert_array_equal(np.sort(np.concatenate([kept, held_out])), np.arange(total))
+    runs = 1 + np.count_nonzero(np.diff(held_out) > 1)
+    assert runs <= 8
+    other = order(split(data, override(Config(), [f"data.held_out={share}", "seed=1"]))[1])
+    assert count == total - 1 or not np.array_equal(held_out, other)
 
 
 RECORD = {"stage": "joint", "step": 50, "elbo": 2.5, "states": 3, "steps": 100, "seconds": 1.0}
@@ -334,7 +325,8 @@ def test_a_shared_prior_counts_no_frame_twice_and_needs_one():
 
 
 def test_a_shared_prior_is_saved_with_the_model(tmp_path):
-    shared = fit(waves(), override(Config(), [*TINY, "dynamics.shared=10"]))
+    stage_two_alone = "pretrain.steps=0", "joint.steps=0"
+    shared = fit(waves(), override(Config(), [*TINY, *stage_two_alone, "dynamics.shared=10"]))
     loaded = load_fitted(save_fitted(shared, tmp_path))
     assert shared.model.pgm.dynamics is not None
     assert loaded.model.pgm == shared.model.pgm
@@ -369,6 +361,7 @@ def test_the_same_seed_gives_the_same_model_twice_and_a_saved_one_is_the_same(fi
         np.testing.assert_array_equal(array, arrays_from_tree(loaded.model)[name])
 
 
+@pytest.mark.slow  # in test_baseline_training.py, the same graphs go the same way
 @pytest.mark.parametrize("graph", ["lds", "mixture"])
 def test_other_graphical_models_train_too(graph):
     fitted = fit(waves(), override(Config(), [*TINY, f"model.graph={graph}"]))
@@ -438,7 +431,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import numpy as np
-from test_training import TINY, waves
+from helpers import TINY, waves
 from svae.config import Config, override
 from svae.training.build import GraphPrior, untrained
 from svae.training.artifact import save_fitted

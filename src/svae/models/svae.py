@@ -182,6 +182,12 @@ class SVAE(Model):
         values = self.likelihood.sample(data_key, self.decoder(latents))
         return Draws(values, latents, self.pgm.frame_states(states[0]) if states else None)
 
+    def replicate(self, key: PRNGKeyArray, batch: Batch) -> Float[Array, "batch time features"]:
+        """Data drawn anew from a q(z) that has seen them: as near as a draw of this model can come."""
+        latent_key, data_key = jax.random.split(key)
+        latents = self._draw(latent_key, self.infer(self.posterior(), batch), batch)
+        return self.likelihood.sample(data_key, self.decoder(latents))
+
     def segment(self, batch: Batch) -> Segmentation:
         """The most likely path of q(k)."""
         found = self._segmentation(self.infer(self.posterior(), batch), batch)

@@ -49,6 +49,12 @@ def completed(
     return drawn_values, None if found[0] is None else together_again(found)
 
 
+def replicated(fitted: Fitted, windows: Recordings, together: int, seed: int) -> ndarray:
+    """All frames drawn anew by an SVAE that has seen them, (windows, time, channels)."""
+    parts = _in_turn(fitted, windows, together, seed, _replicate)
+    return fitted.standardizer.undo(np.concatenate([np.asarray(part) for part in parts]))[: len(windows)]
+
+
 def generated(fitted: Fitted, length: int, count: int, together: int, seed: int) -> ndarray:
     """New windows, (count, time, channels)."""
     rounds = -(-count // together)
@@ -82,6 +88,11 @@ def _bound(model: Model, batch: Batch, key: PRNGKeyArray, num_sequences: int) ->
 @eqx.filter_jit
 def _segment(model: Model, batch: Batch, key: PRNGKeyArray) -> jax.Array:
     return model.segment(batch).states
+
+
+@eqx.filter_jit
+def _replicate(model: SVAE, batch: Batch, key: PRNGKeyArray) -> jax.Array:
+    return model.replicate(key, batch)
 
 
 @eqx.filter_jit

@@ -40,7 +40,9 @@ def measure(request: Request, results: Results) -> None:
 
 
 def _picture(results: Results, model: str, seed: int) -> Row:
-    """What the model put into the gap."""
+    """What the model put into the gap. Of several seeds the first is shown."""
+    if any(row["model"] == model for row in results.rows()):
+        return {}
     with np.load(run_folder(results.out, model, seed) / IMPUTED) as file:
         states = file["states"].tolist() or None
         return {"picture": packed(file["values"]), "path": states}
@@ -49,12 +51,11 @@ def _picture(results: Results, model: str, seed: int) -> Row:
 def show(rows: list[Row], about: dict[str, Any]) -> Shown:
     """The table of a comparison, and its picture."""
     contest = Contest(about["data"], rows, about["network"], about["floor"])
-    cells, seen = [], set()
+    cells = []
     for row in rows:
-        if row["model"] not in seen:
+        if "picture" in row:
             states = None if row["path"] is None else np.asarray(row["path"])
             cells.append(Imputed(row["model"], unpacked(row["picture"]), states))
-            seen.add(row["model"])
     figure = imputation_figure(
         Imputed("the truth", unpacked(about["truth"]), None), slice(*about["gap"]), cells
     )

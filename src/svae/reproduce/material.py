@@ -10,12 +10,13 @@ from numpy import ndarray
 
 from svae.contest import feature_network
 from svae.contest.scores import distance_of_features
-from svae.data import Recordings
+from svae.data import Recordings, load
 from svae.evaluation import Moments, Spread, frechet_distance, frechet_floor, moments_from_features
-from svae.features import FeatureNetwork
+from svae.features import FeatureNetwork, load_features
+from svae.features.artifact import CARD
 from svae.reproduce.efforts import EFFORTS, TASKS, Effort, Task
 from svae.reproduce.request import Request
-from svae.reproduce.sources import cut, recordings, source, with_noise
+from svae.reproduce.sources import cut, source, with_noise
 
 # The paper's network of speech has 1,280 features, and their covariance needs more windows than that
 LARGE, LARGE_FEATURES = "efficientnet", 1280
@@ -99,18 +100,28 @@ class Judge:
 
 def judge_for(material: Material, request: Request, folder: Path) -> Judge:
     """By the network in the folder; if there is none yet, one is trained, on these data or on others."""
+    network = _network(material, request, folder / "features")
+    values = lambda items: np.stack([item.values for item in items])
+    some = np.linspace(0, len(material.training) - 1, len(material.test)).round().astype(int)
+    real = values(material.training[int(i)] for i in some)
+    return Judge(network, network.features(values(material.test)), network.features(real))
+
+
+def _network(material: Material, request: Request, place: Path) -> FeatureNetwork:
+    if (place / CARD).exists():  # then nobody needs labels
+        return load_features(place)
     labelled, kind = material.known, SMALL
     stride: int | None = material.label_stride
     if request.features_data is not None:
-        labelled, stride = recordings(request.features_data, "train"), None
+        labelled, stride = load(request.features_data), None  # all: no model is scored on them
         kind = LARGE if len(material.test) > LARGE_FEATURES else SMALL
     if any(item.labels is None for item in labelled):
         raise ValueError(
             f"{request.name} needs labels to train a feature network, and there are none: give "
             "--features-data"
         )
-    network = feature_network(
-        folder / "features",
+    return feature_network(
+        place,
         labelled,
         kind,
         window=material.window,
@@ -120,7 +131,3 @@ def judge_for(material: Material, request: Request, folder: Path) -> Judge:
         logarithm=material.task.original == "WSJ0",
         say=request.say,
     )
-    values = lambda items: np.stack([item.values for item in items])
-    some = np.linspace(0, len(material.training) - 1, len(material.test)).round().astype(int)
-    real = values(material.training[int(i)] for i in some)
-    return Judge(network, network.features(values(material.test)), network.features(real))

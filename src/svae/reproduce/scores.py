@@ -12,12 +12,13 @@ from svae.bench.timing import machine
 from svae.cards import read_card, write_card
 from svae.comparison import NETWORK
 from svae.contest.scores import REGIMES, num_parameters
+from svae.models import SVAE
 from svae.reproduce import drawing
 from svae.reproduce.actions import agreement, usage
 from svae.reproduce.material import Judge, Material
 from svae.training.artifact import Fitted
 from svae.training.checkpoint import read_metrics
-from svae.training.pipeline import PRETRAIN
+from svae.training.pipeline import JOINT, PRETRAIN
 
 PARTS = "parts.json"
 
@@ -51,6 +52,8 @@ def _parts(
         "samples": lambda: samples(fitted, material, judge),
         **{name: partial(interpolations, fitted, material, judge, name) for name in REGIMES},
     }
+    if isinstance(fitted.model, SVAE):
+        parts["seen"] = lambda: replications(fitted, material, judge)
     if fitted.model.num_states is None:
         return parts | {"states": lambda: {"states": None}}
 
@@ -73,12 +76,31 @@ def samples(fitted: Fitted, material: Material, judge: Judge) -> dict[str, float
 
 def interpolations(fitted: Fitted, material: Material, judge: Judge, regime: str) -> dict[str, float | None]:
     """The same of windows of which a share was hidden."""
-    effort, (first, last) = material.effort, REGIMES[regime]
-    hidden = slice(round(first * material.window), round(last * material.window))
+    effort, hidden = material.effort, _hidden(regime, material)
     drawn, _ = drawing.completed(
         fitted, material.test, hidden, effort.sets, effort.together, fitted.config.seed
     )
-    return _over_sets(f"fid_{regime.replace('-', '_')}", [judge.distance(values) for values in drawn])
+    return _over_sets(_name(regime), [judge.distance(values) for values in drawn])
+
+
+def replications(fitted: Fitted, material: Material, judge: Judge) -> dict[str, float | None]:
+    """The same of windows of which that share was drawn anew, by a posterior that has seen it: a floor."""
+    drawn = drawing.replicated(fitted, material.test, material.effort.together, fitted.config.seed)
+    found = {}
+    for regime in REGIMES:
+        values, hidden = np.stack([item.values for item in material.test]), _hidden(regime, material)
+        values[:, hidden] = drawn[:, hidden]
+        found[f"{_name(regime)}_seen"] = judge.distance(values)
+    return found
+
+
+def _name(regime: str) -> str:
+    return f"fid_{regime.replace('-', '_')}"
+
+
+def _hidden(regime: str, material: Material) -> slice:
+    first, last = REGIMES[regime]
+    return slice(round(first * material.window), round(last * material.window))
 
 
 def _over_sets(name: str, values: list[float | None]) -> dict[str, float | None]:
@@ -90,16 +112,17 @@ def _over_sets(name: str, values: list[float | None]) -> dict[str, float | None]
 
 
 def cost(fitted: Fitted, material: Material, place: Path) -> dict[str, Any]:
-    """Steps, passes over all windows, seconds of training with compilation, and this machine."""
+    """Steps, passes over all windows in the last stage, seconds of training with compilation, machine."""
     config, records = fitted.config, read_metrics(place / "metrics.ndjson")
     clock = [0.0, *(x["seconds"] for x in records if "seconds" in x)]
     # A resumed run has another clock, which begins at zero
     seconds = sum(after - before if after >= before else after for before, after in pairwise(clock))
-    stages = {x["stage"] for x in records}
-    steps = config.joint.steps + (config.pretrain.steps if PRETRAIN in stages else 0)
-    passes = config.joint.steps * min(config.batch_size, len(material.training)) / len(material.training)
+    # As many as there were: held-out windows may end a stage
+    done = {x["stage"]: x["step"] for x in records if x["stage"] in (PRETRAIN, JOINT) and "elbo" in x}
+    windows = len(material.training) - round(len(material.training) * config.data.held_out)
+    passes = done.get(JOINT, 0) * min(config.batch_size, windows) / windows
     facts = machine()
     return {
-        **{"steps": steps, "epochs": round(passes, 2), "train_seconds": round(seconds, 1)},
+        **{"steps": sum(done.values()), "epochs": round(passes, 2), "train_seconds": round(seconds, 1)},
         **{"device": facts["device"], "jax": facts["jax"]},
     }

@@ -65,7 +65,7 @@ def show(kind: str, rows: list[Row], about: dict[str, Any]) -> Shown:
             cells = [number(*x) if isinstance(x, tuple) else number(x) for x in theirs]
             lines.append(["*the paper*", *(f"*{x}*" for x in cells), "", "", ""])
     title = {"mocap": "Table 2, motion capture", "speech": "Table 2, speech"}[kind]
-    parts = [_caption(about), table(lines), LEGEND, reading(found, published), actions(rows)]
+    parts = [_caption(about), table(lines), LEGEND, reading(found, published), floors(rows), actions(rows)]
     return Shown(title, "\n\n".join(filter(None, parts)), _figure(found, published))
 
 
@@ -104,6 +104,22 @@ def reading(found: dict[str, dict[str, Any]], published: dict[str, Any]) -> str:
         best = lambda name: (max if name == "bound" else min)(both, key=lambda model: value(model, name))
         lines.append([who, *(best(name) for name in COLUMNS)])
     return table(lines)
+
+
+def floors(rows: list[Row]) -> str:
+    """How near interpolations could come, where that is known."""
+    names = [f"{name}_seen" for name in COLUMNS[2:]]
+    known = [row for row in rows if any(row.get(name) is not None for name in names)]
+    if not known:
+        return ""
+    lines = [["model, seed", *(HEADS[name] for name in COLUMNS[2:])]]
+    for row in known:
+        lines.append([f"{row['model']}, {row['seed']}", *(number(row.get(name)) for name in names)])
+    text = (
+        "Frames that interpolations do not see, drawn anew by the same model when it has seen them: no "
+        "interpolation by its decoder can be expected to be nearer."
+    )
+    return f"{table(lines)}\n\n{text}"
 
 
 def actions(rows: list[Row]) -> str:

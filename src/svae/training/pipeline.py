@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from numpy import ndarray
 
 from svae.compiling import once
 from svae.config import Config, write_config
@@ -36,6 +37,7 @@ from svae.training.step import TrainState, begin
 from svae.training.windows import TrainingWindows
 
 LONGEST_WINDOW = 500  # frames, unless the settings say otherwise
+HELD_OUT_RUNS = 8  # in all data; more of them would overlap more of what is trained on
 PRETRAIN, DYNAMICS, JOINT = "vae", "dynamics", "joint"
 TIMELESS = "mixture", "normal"  # graphs to which the order of frames means nothing
 MOVING = "slds", "jslds", "hsmm-slds"  # graphs whose states are ways of moving
@@ -119,8 +121,24 @@ def split(data: Data, config: Config) -> tuple[Data, Data | None]:
         )
     if count == 0:
         return data, None
-    order = np.random.default_rng(config.seed).permutation(total)
-    return data.select(np.sort(order[count:])), data.select(np.sort(order[:count]))
+    aside = _runs_of_neighbours(total, count, config.seed)
+    return data.select(np.flatnonzero(~aside)), data.select(np.flatnonzero(aside))
+
+
+def _runs_of_neighbours(total: int, count: int, seed: int) -> ndarray:
+    """Which windows are held out: a few runs all over the data, of windows that follow each other.
+
+    Windows may overlap. One that lies between two of the training data would have been seen there; of a
+    run only the ends are.
+    """
+    aside, draws = np.zeros(total, dtype=bool), np.random.default_rng(seed)
+    runs = min(HELD_OUT_RUNS, count)
+    for piece, run in zip(
+        np.array_split(np.arange(total), runs), np.array_split(np.arange(count), runs), strict=True
+    ):
+        first = piece[0] + draws.integers(len(piece) - len(run) + 1)
+        aside[first : first + len(run)] = True
+    return aside
 
 
 @dataclass
