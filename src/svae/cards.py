@@ -1,6 +1,7 @@
 """Cards: the JSON files that say what is in a folder."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ def write_card(path: Path, value: Any) -> None:
     """Plain JSON, moved into place when whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    plain = lambda x: x.item() if isinstance(x, np.generic) else str(x)
-    temporary.write_text(json.dumps(value, indent=2, default=plain) + "\n", encoding="utf-8")
+    text = json.dumps(plain(value), indent=2, allow_nan=False)
+    temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def plain(value: Any) -> Any:
+    """In what JSON knows; what is not finite, which it does not, is null."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dict):
+        return {name: plain(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(x) for x in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

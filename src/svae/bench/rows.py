@@ -1,6 +1,5 @@
 """Results as rows: one for each method and seed."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from svae.bench.timing import machine
+from svae.cards import write_card
 
 Row = dict[str, Any]
 
@@ -39,5 +39,4 @@ def command_line(script: str, arguments: list[str] | None) -> str:
 
 def write(rows: list[Row], path: Path, command: str) -> None:
     """With what made them, and where."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"command": command, "machine": machine(), "rows": rows}, indent=2) + "\n")
+    write_card(path, {"command": command, "machine": machine(), "rows": rows})

@@ -5,7 +5,6 @@ decoder, likelihood, all divergences, and the gradient with respect to everythin
 implicit gradient, `unrolled` backpropagation through the sweeps.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
@@ -18,6 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from svae.bench.published import AUTHORS_CPU, AUTHORS_H200, PAPER
 from svae.bench.timing import Program, Say, compile_program, machine, timed
+from svae.cards import write_card
 from svae.chains import Form
 from svae.meanfield import Adjoint, CoordinateAscent, GaussSeidel, Unrolled
 from svae.models import SVAE, Batch, make_svae
@@ -119,7 +119,7 @@ def run(
             rows.append(measure(sizes, method, batch_size, say))
             say(line(rows[-1]))
             if path is not None:
-                path.write_text(json.dumps(rows, indent=2) + "\n")
+                write_card(path, rows)
     return rows
 
 

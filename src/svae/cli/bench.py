@@ -1,6 +1,5 @@
 """Commands that measure."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,12 @@ app.add_typer(bench, name="bench")
 
 def _size(default: int, text: str, minimum: int = 1) -> Any:
     return typer.Option(min=minimum, show_default=str(default), help=text)
+
+
+def _write(path: Path, command: list[str], report: dict[str, Any]) -> None:
+    from svae.cards import write_card
+
+    write_card(path, {"command": " ".join(command), **report})
 
 
 @bench.command()
@@ -53,8 +58,7 @@ def engine(
     if json_path is not None:
         flags = ["--quick"] * quick + ["--no-dynamax"] * (not dynamax)
         options = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
-        command = " ".join(["svae bench engine", *flags, *options, f"--json {json_path}"])
-        json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")
+        _write(json_path, ["svae bench engine", *flags, *options, f"--json {json_path}"], report)
 
 
 @bench.command()
@@ -126,8 +130,7 @@ def scaling(
     report = bench_scaling.run([Form(name) for name in chosen], long, say=typer.echo)
     if json_path is not None:
         options = [*(f"--form {name}" for name in form or []), *["--long"] * long, f"--json {json_path}"]
-        command = " ".join(["svae bench scaling", *options])
-        json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")
+        _write(json_path, ["svae bench scaling", *options], report)
 
 
 @bench.command()
@@ -160,5 +163,4 @@ def accuracy(
     report = bench_accuracy.run(chosen, sizes, changes, say=typer.echo)
     if json_path is not None:
         options = ([f"--form {form}"] if form else []) + ["--quick"] * quick + [f"--json {json_path}"]
-        command = " ".join(["svae bench accuracy", *options])
-        json_path.write_text(json.dumps({"command": command, **report}, indent=2) + "\n")
+        _write(json_path, ["svae bench accuracy", *options], report)
