@@ -220,6 +220,15 @@ def test_importance_weights_average_to_the_bound_and_tighten_it(graph):
     assert np.all(importance_weighted(weights).value > estimate.value)
 
 
+@pytest.mark.parametrize(("graph", "low", "high"), [("normal", -0.2, 0.2), ("lds", 0.6, 0.95)])
+def test_importance_weights_of_recordings_share_parameters_and_nothing_else(graph, low, high):
+    """Else the mean of a product of weights is none of their bounds: nearly equal recordings show it."""
+    values = waves().items[2].values
+    alike = tuple(Recording(str(i), values + 1e-3 * i) for i in range(2))
+    weights = application.log_weights(fitted_model(graph), Recordings(alike, CHANNELS, 10.0), 400)
+    assert low < np.corrcoef(weights.T)[0, 1] < high
+
+
 def test_evaluation_has_a_number_for_every_question(slds):
     labelled = tuple(Recording(x.name, x.values, np.arange(len(x)) // 9) for x in whole_frames())
     recordings = Recordings(labelled, CHANNELS, 10.0, label_names=("a", "b", "c"))

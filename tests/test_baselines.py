@@ -207,7 +207,8 @@ def test_leaving_a_number_out_integrates_over_it(name):
     frame = jnp.asarray([0.3, -0.5, 0.8])
     frames = jnp.full((34, 2, FEATURES), jnp.nan).at[:, 1].set(frame).at[:33, 0, 0].set(grid)
     batch = Batch(frames, jnp.full(34, 2, jnp.int32))
-    weights = eqx.filter_jit(type(model).log_weights)(model, jax.random.key(0), batch, samples)
+    keys = jax.random.split(jax.random.key(0))
+    weights = eqx.filter_jit(type(model).log_weights)(model, *keys, batch, samples)
     w = np.exp(np.asarray(weights, np.float64))
     integral = w[:, :33].sum(axis=1) * float(grid[1] - grid[0])
     alone = w[:, 33]
@@ -258,7 +259,8 @@ def test_the_linear_smoother_bounds_the_evidence_of_a_linear_system():
         )
         evidence = marginal.logpdf(values.ravel()[seen])
         batch = Batch(jnp.asarray(values)[None], jnp.asarray([time]))
-        w = eqx.filter_jit(type(model).log_weights)(model, jax.random.key(0), batch, samples)
+        keys = jax.random.split(jax.random.key(0))
+        w = eqx.filter_jit(type(model).log_weights)(model, *keys, batch, samples)
         w = np.asarray(w)[:, 0]
     estimate = logsumexp(w) - np.log(samples)
     error = np.exp(w - w.max()).std() / np.exp(w - w.max()).mean() / np.sqrt(samples)

@@ -95,13 +95,13 @@ class Answers(NamedTuple):
 
 @eqx.filter_jit
 def ask(model, key, batch, parameters):
-    keys = jax.random.split(key, 3)
+    keys = jax.random.split(key, 4)
     return Answers(
         model.encode(batch),
         model.reconstruct(batch),
         model.impute(keys[0], batch, SAMPLES, parameters),
         model.forecast(keys[1], batch, HORIZON, SAMPLES, parameters),
-        model.log_weights(keys[2], batch, WEIGHTS),
+        model.log_weights(keys[2], keys[3], batch, WEIGHTS),
     )
 
 

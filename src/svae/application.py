@@ -241,8 +241,10 @@ def _generate(model: Model, key: PRNGKeyArray, count: int, length: int, paramete
 
 
 @eqx.filter_jit
-def _log_weights(model: Model, batch: Batch, key: PRNGKeyArray, count: int) -> jax.Array:
-    return model.log_weights(key, batch, count).T
+def _log_weights(
+    model: Model, batch: Batch, key: PRNGKeyArray, parameter_key: PRNGKeyArray, count: int
+) -> jax.Array:
+    return model.log_weights(parameter_key, key, batch, count).T
 
 
 @eqx.filter_jit
@@ -401,7 +403,8 @@ def log_weights(
     fitted: Fitted, recordings: Recordings, count: int, seed: int = 0
 ) -> Float[ndarray, "samples recordings"]:
     """log p(x, z) - log q(z) of draws, in the units of the data; a sample's parameters are shared by all."""
-    columns = []
-    for r, x in _each(fitted, recordings, _log_weights, jax.random.key(seed), count):
+    columns, parameter_key = [], jax.random.key(seed)
+    key = jax.random.fold_in(parameter_key, 1)
+    for r, x in _each(fitted, recordings, _log_weights, parameter_key, count, key=key):
         columns.append(_in_units(fitted, r, np.asarray(x, np.float64)))
     return np.stack(columns, axis=1)

@@ -168,8 +168,13 @@ class Model(eqx.Module):
 
         return jax.tree.map(after, drawn)
 
-    def log_weights(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Float[Array, "samples batch"]:
-        """log p(x, z) - log q(z) of draws; all sequences of a sample share its parameters."""
+    def log_weights(
+        self, parameter_key: PRNGKeyArray, key: PRNGKeyArray, batch: Batch, num_samples: int
+    ) -> Float[Array, "samples batch"]:
+        """log p(x, z) - log q(z) of draws; all sequences of a sample share its parameters.
+
+        So do those of other batches with the same `parameter_key`.
+        """
         raise TypeError(f"{type(self).__name__} has no importance weights")
 
     @property

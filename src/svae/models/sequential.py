@@ -129,7 +129,9 @@ class SequentialModel(Model):
         nothing = jnp.zeros((), log_likelihood.dtype)
         return Bound(log_likelihood, jnp.sum(steps.kl, axis=1), nothing, diagnostics)
 
-    def log_weights(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Float[Array, "samples batch"]:
+    def log_weights(
+        self, parameter_key: PRNGKeyArray, key: PRNGKeyArray, batch: Batch, num_samples: int
+    ) -> Float[Array, "samples batch"]:
         """Each of a run of its own."""
 
         def one(key: PRNGKeyArray) -> Array:

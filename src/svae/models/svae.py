@@ -104,13 +104,15 @@ class SVAE(Model):
         kl_parameters = prior_kl(self.pgm.family, posterior, self.pgm.prior())
         return Bound(log_likelihood, inference.kl_local, kl_parameters, diagnostics)
 
-    def log_weights(self, key: PRNGKeyArray, batch: Batch, num_samples: int) -> Float[Array, "samples batch"]:
+    def log_weights(
+        self, parameter_key: PRNGKeyArray, key: PRNGKeyArray, batch: Batch, num_samples: int
+    ) -> Float[Array, "samples batch"]:
         """Parameters from q(theta) for each sample, latent variables from q(z) for each sequence."""
         posterior = self.posterior()
         inference = self.infer(posterior, batch)
 
-        def one(key):
-            parameter_key, key = jax.random.split(key)
+        def one(keys):
+            parameter_key, key = keys
             parameters = self.pgm.family.sample(parameter_key, posterior.natural)
             theta = self.pgm.family.sufficient_stats(parameters)
 
@@ -124,7 +126,8 @@ class SVAE(Model):
             keys = jax.random.split(key, batch.values.shape[0])
             return jax.vmap(weight)(keys, inference.solution, batch.lengths, batch.filled, batch.present)
 
-        return jax.lax.map(one, jax.random.split(key, num_samples))
+        keys = [jax.random.split(x, num_samples) for x in (parameter_key, key)]
+        return jax.lax.map(one, tuple(keys))
 
     def encode(self, batch: Batch) -> Latents:
         """Mean and deviation of every latent dimension."""
