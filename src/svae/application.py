@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
+from svae.compiling import often
 from svae.completion import Completion
 from svae.data import DataError, Recording, Recordings, interpolate
 from svae.durations import whole_frames
@@ -193,27 +193,27 @@ def prepared(model: Model, batch: Batch) -> Batch:
     return _with_decoder_potentials(model, batch, jnp.asarray(filled))
 
 
-@eqx.filter_jit
+@often
 def _with_decoder_potentials(model: SVAE, batch: Batch, filled: jax.Array) -> Batch:
     return with_decoder_potentials(model, batch, filled)
 
 
-@eqx.filter_jit
+@often
 def _segment(model: Model, batch: Batch) -> Segmentation:
     return model.segment(batch)
 
 
-@eqx.filter_jit
+@often
 def _encode(model: Model, batch: Batch) -> Latents:
     return model.encode(batch)
 
 
-@eqx.filter_jit
+@often
 def _reconstruct(model: Model, batch: Batch) -> jax.Array:
     return model.reconstruct(batch)
 
 
-@eqx.filter_jit
+@often
 def _impute(model: Model, batch: Batch, key: PRNGKeyArray, count: int, parameters: Any) -> Draws:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), model.impute(key, batch, count, parameters))
 
@@ -224,35 +224,35 @@ def impute_expected(model: SVAE, key: PRNGKeyArray, batch: Batch, count: int) ->
     return model.impute(key, batch, count, complete=complete)
 
 
-@eqx.filter_jit
+@often
 def _impute_expected(model: SVAE, batch: Batch, key: PRNGKeyArray, count: int) -> Draws:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), impute_expected(model, key, batch, count))
 
 
-@eqx.filter_jit
+@often
 def draw_parameters(model: Model, key: PRNGKeyArray) -> Any:
     """A program of its own: it takes as long to compile as all the rest, and serves every length."""
     return model.draw_parameters(key)
 
 
-@eqx.filter_jit
+@often
 def _generate(model: Model, key: PRNGKeyArray, count: int, length: int, parameters: Any) -> Draws:
     return model.generate(key, count, length, parameters)
 
 
-@eqx.filter_jit
+@often
 def _log_weights(
     model: Model, batch: Batch, key: PRNGKeyArray, parameter_key: PRNGKeyArray, count: int
 ) -> jax.Array:
     return model.log_weights(parameter_key, key, batch, count).T
 
 
-@eqx.filter_jit
+@often
 def _read(model: Model, batch: Batch, key: PRNGKeyArray) -> Readings:
     return model.read(key, batch)
 
 
-@eqx.filter_jit
+@often
 def _bound(model: Model, batch: Batch, key: PRNGKeyArray) -> jax.Array:
     bound = model.elbo(key, batch)
     return bound.log_likelihood - bound.kl_local

@@ -14,8 +14,8 @@ Options = dict[str, dict[str, Any]]  # by kind of machine
 # Without what takes most of a compiler's time, and pays off only in programs that run often
 ONCE: Options = {"cpu": {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}}
 OFTEN: Options = {
-    # The last level takes longer to compile, and a training step is no faster
-    "cpu": {"xla_backend_optimization_level": 2},
+    # What takes a quarter of the compiler's time, and makes a training step no faster
+    "cpu": {"xla_backend_optimization_level": 2, "xla_cpu_use_fusion_emitters": False},
     # Matrix products are the vendor's: XLA's own, a little faster in large batches, are written and timed
     # dozens of times for each shape, which takes longer than all else that is compiled.
     "gpu": {"xla_gpu_enable_triton_gemm": False},
@@ -25,8 +25,18 @@ OFTEN: Options = {
 def compiling(options: Options) -> dict[str, Any]:
     """Arguments of `jax.jit` for this machine. What `XLA_FLAGS` says holds."""
     flags, own = os.environ.get("XLA_FLAGS", ""), options.get(jax.default_backend(), {})
-    chosen = {name: value for name, value in own.items() if name not in flags}
+    chosen = {name: value for name, value in own.items() if name not in flags and _is_known(name, value)}
     return {"compiler_options": chosen} if chosen else {}
+
+
+@cache
+def _is_known(name: str, value: Any) -> bool:
+    """Options come and go with versions of the compiler, and one that it does not know is an error."""
+    try:
+        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def once(function: Callable[..., T], *args: Any) -> T:

@@ -61,14 +61,10 @@ def parameter_posterior(
     family: ParameterFamily, unconstrained: Terms, rule: GradientRule = UNBIASED
 ) -> ParameterPosterior:
     """The posterior over parameters, with gradients according to `rule`."""
-    standard = family.standard_from_unconstrained(unconstrained)
-    if rule.natural:
-        stats = _stats_with_natural_gradient(unconstrained, family)
-    else:
-        stats = family.infer_standard(standard)[1]
+    infer = _infer_with_natural_gradient if rule.natural else _infer
+    standard, log_partition, stats = infer(unconstrained, family)
     inference_stats = stats if rule.correction else jax.lax.stop_gradient(stats)
-    standard = jax.lax.stop_gradient(standard)
-    log_partition = jnp.sum(family.infer_standard(standard)[0])
+    standard, log_partition = jax.lax.stop_gradient((standard, jnp.sum(log_partition)))
     return ParameterPosterior(family.natural_from_standard(standard), stats, log_partition, inference_stats)
 
 
@@ -105,23 +101,30 @@ def prior_kl(family: ParameterFamily, posterior: ParameterPosterior, prior: Term
     return inner(add(posterior.natural, prior, -1.0), posterior.stats) + difference
 
 
+def _infer(unconstrained: Terms, family: ParameterFamily) -> tuple[Terms, Array, Terms]:
+    """Standard parameters, log-partition and expected statistics."""
+    standard = family.standard_from_unconstrained(unconstrained)
+    return standard, *family.infer_standard(standard)
+
+
 @eqx.filter_custom_vjp
-def _stats_with_natural_gradient(unconstrained: Terms, family: ParameterFamily) -> Terms:
-    return family.infer_standard(family.standard_from_unconstrained(unconstrained))[1]
+def _infer_with_natural_gradient(unconstrained: Terms, family: ParameterFamily) -> tuple[Terms, Array, Terms]:
+    """The same; gradients flow through the statistics alone."""
+    return _infer(unconstrained, family)
 
 
-@_stats_with_natural_gradient.def_fwd
+@_infer_with_natural_gradient.def_fwd
 def _forward(perturbed, unconstrained, family):
     del perturbed
-    standard = family.standard_from_unconstrained(unconstrained)
-    return family.infer_standard(standard)[1], standard
+    found = _infer(unconstrained, family)
+    return found, found[0]
 
 
-@_stats_with_natural_gradient.def_bwd
-def _backward(standard, stats_bar, perturbed, unconstrained, family):
+@_infer_with_natural_gradient.def_bwd
+def _backward(standard, cotangents, perturbed, unconstrained, family):
     del perturbed, unconstrained
     natural = family.natural_from_standard(standard)
-    gradient = zeros_for_none(natural, stats_bar)
+    gradient = zeros_for_none(natural, cotangents[2])
     # Two short steps instead of one jvp of the composed inverse: the second starts from the standard
     # parameters at hand, which recomputing from the natural ones could lose to cancellation.
     _, gradient = jax.jvp(family.standard_from_natural, (natural,), (gradient,))
