@@ -12,6 +12,7 @@ from svae.report.certificates import certificates_table, convergence_warning
 from svae.report.channels import Channels
 from svae.report.dynamics import LatentPlane, modes, state_paths
 from svae.report.fans import telling_channels
+from svae.report.figures import durations_figure
 from svae.report.parts import Certificate
 from svae.report.skeleton import seen_from_root
 from svae.report.states import typical_segments
@@ -168,3 +169,14 @@ def test_joints_that_have_no_channels_are_where_they_stay():
     skeleton = Skeleton(["hip", "knee"], [-1, 0], np.array([[0, 0, 0], [0, 1, 2]]), [(0, (7.0, 8.0, 9.0))])
     values = np.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(skeleton.places(values), [[[7, 8, 9], [0, 1, 2]], [[7, 8, 9], [3, 4, 5]]])
+
+
+@pytest.mark.parametrize("lengths", [[1.4, 2.9], [3.0], [3.0, 20.0], [0.5, 300.0], [0.04, 5000.0]])
+def test_lengths_have_a_few_plain_numbers_below_them(lengths):
+    (ax,) = durations_figure({0: lengths}, 1, "seconds").axes
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    labels = [x.get_text() for x in ax.get_xticklabels(which="both")]
+    shown = [x for x, place in zip(labels, ax.get_xticks(), strict=True) if low <= place <= high]
+    assert 2 <= len(shown) <= 6
+    assert all(float(x) > 0 for x in shown)  # neither empty nor a power in mathematical type

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecFromSubplotSpec, SubplotSpec
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
 from svae.states import runs
@@ -63,6 +63,17 @@ def plain_axes(ax: Axes) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(INK)
     ax.tick_params(which="both", colors=INK, labelsize=8)
+    return ax
+
+
+def logarithmic(ax: Axes) -> Axes:
+    """The x axis, with a few plain numbers however little or much it spans. What is shown must be there."""
+    ax.set_xscale("log")
+    low, high = ax.get_xlim()
+    subs = (1, 2, 5) if high < 50 * low else (1, 3) if high < 2000 * low else (1,)
+    ax.xaxis.set_major_locator(MaxNLocator(4) if high < 5 * low else LogLocator(subs=subs, numticks=6))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
     return ax
 
 

@@ -17,7 +17,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
-from svae.plots import INK, PALETTE, percent, plain_axes, state_colors, text_color
+from svae.plots import INK, PALETTE, logarithmic, percent, plain_axes, state_colors, text_color
 
 WIDTH = 4.0  # inches; three figures stand side by side on a wide screen
 
@@ -106,8 +106,7 @@ def durations_figure(durations: Mapping[int, ArrayLike], num_states: int, unit: 
         ax.scatter(shown, heights, s=18, color=colors[state], alpha=0.65, lw=0, gid=f"state-{state}")
         ends = [row - 0.38, row + 0.38]
         ax.plot([np.median(lengths)] * 2, ends, color=INK, lw=1.8, gid=f"state-{state}-median")
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    logarithmic(ax)
     _axis_labels(ax, f"length of a segment ({unit}); the bar is the median", "state")
     return figure
 

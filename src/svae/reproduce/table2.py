@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
 
 from svae.contest import train_and_score
-from svae.plots import INK, PALETTE, plain_axes
+from svae.plots import INK, PALETTE, logarithmic, plain_axes
 from svae.reproduce import scores
 from svae.reproduce.efforts import config_for
 from svae.reproduce.material import judge_for, material
@@ -176,12 +175,7 @@ def _figure(found: dict[str, dict[str, Any]], published: dict[str, Any]) -> Figu
         axes.set_title(HEADS[name], fontsize=10, color=INK)
         axes.grid(axis="y", color="0.9", lw=0.6)
         if name != "bound":
-            axes.set_xscale("log")
-            low, high = axes.get_xlim()
-            marks = (1, 2, 5) if high < 50 * low else (1, 3)
-            axes.xaxis.set_major_locator(LogLocator(subs=marks, numticks=6))
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_locator(NullLocator())
+            logarithmic(axes)
         axes.set_yticks(places, labels=list(found))
     handles = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
