@@ -14,8 +14,8 @@ Options = dict[str, dict[str, Any]]  # by kind of machine
 # Without what takes most of a compiler's time, and pays off only in programs that run often
 ONCE: Options = {"cpu": {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}}
 OFTEN: Options = {
-    # What takes a quarter of the compiler's time, and makes a training step no faster
-    "cpu": {"xla_backend_optimization_level": 2, "xla_cpu_use_fusion_emitters": False},
+    # The last level takes longer to compile, and a training step is no faster
+    "cpu": {"xla_backend_optimization_level": 2},
     # Matrix products are the vendor's: XLA's own, a little faster in large batches, are written and timed
     # dozens of times for each shape, which takes longer than all else that is compiled.
     "gpu": {"xla_gpu_enable_triton_gemm": False},
