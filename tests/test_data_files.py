@@ -366,7 +366,6 @@ def test_tables_of_pandas_in_h5_are_not_points(tmp_path):
 
 @pytest.mark.parametrize("layout", ["table", "fixed"])
 def test_deeplabcut_h5_written_by_pandas(tmp_path, layout):
-    pytest.importorskip("tables", reason="pandas writes this kind of HDF5 only with PyTables")
     tracked_frame().to_hdf(tmp_path / "mouse.h5", key="df_with_missing", format=layout)
     assert_tracked(load(tmp_path / "mouse.h5"))
     pd.DataFrame(TRACKED, columns=list("abcdef")).to_hdf(
