@@ -396,7 +396,9 @@ def test_tables_compare_with_the_paper():
 
 def test_hidden_frames_are_those_that_are_drawn_anew(monkeypatch):
     windows = [SimpleNamespace(values=np.zeros((10, 2))) for _ in range(3)]
-    given = SimpleNamespace(test=windows, window=10, effort=SimpleNamespace(together=2))
+    effort = replace(efforts.EFFORTS["tiny"], window=10, together=2)
+    about = efforts.TASKS["mocap"], effort, "", ""
+    given = material.Material(*about, training=None, test=windows, known=None, clips=None)
     monkeypatch.setattr(drawing, "replicated", lambda fitted, test, together, seed: np.ones((3, 10, 2)))
     judge = SimpleNamespace(distance=lambda values: values.mean(axis=(0, 2)).tolist())
     found = scores.replications(SimpleNamespace(config=SimpleNamespace(seed=0)), given, judge)

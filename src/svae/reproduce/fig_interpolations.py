@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from svae.contest.picture import Imputed, imputation_figure
-from svae.contest.scores import REGIMES
 from svae.data import Recordings
 from svae.plots import INK, PALETTE, state_ribbon
 from svae.reproduce import drawing
@@ -25,7 +24,7 @@ KEY = ("model",)
 TRUTH = "the truth"
 DRAWS = 2
 FIGURES = 11  # stick figures of a window
-HIDDEN = REGIMES["0.2-0.8"]
+HIDDEN = "0.2-0.8"
 BETWEEN = 1.6  # metres from one stick figure to the next
 HEIGHTS = [1.15, 0.14]  # inches, of bodies and of the ribbon below them
 
@@ -34,7 +33,8 @@ def measure(request: Request, results: Results) -> None:
     """One window, the liveliest of the test set, with the middle hidden."""
     given = material("mocap", request)
     window = liveliest(given.test)
-    gap = [round(share * given.window) for share in HIDDEN]
+    hidden = given.hidden(HIDDEN)
+    gap = [hidden.start, hidden.stop]
     parents = moving_parents(given.test.skeleton)
     results.settle(**request.about(data=given.caption, window=window.names[0], gap=gap, parents=parents))
     kept = np.arange(given.window)
@@ -51,7 +51,7 @@ def measure(request: Request, results: Results) -> None:
         results.add(row(TRUTH, window[0].values[None], None))
     names = [name for name in request.chosen() if not results.has(name)]
     for name, fitted in models_of("mocap", given, request, names):
-        drawn, states = drawing.completed(fitted, window, slice(*gap), DRAWS, 1, seed=0)
+        drawn, states = drawing.completed(fitted, window, hidden, DRAWS, 1, seed=0)
         results.add(row(name, drawn[:, 0], None if states is None else states[:, 0]))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from svae.contest import feature_network
-from svae.contest.scores import distance_of_features
+from svae.contest.scores import REGIMES, distance_of_features
 from svae.data import Recordings, load
 from svae.evaluation import Moments, Spread, frechet_distance, frechet_floor, moments_from_features
 from svae.features import FeatureNetwork, load_features
@@ -40,6 +40,11 @@ class Material:
     def window(self) -> int:
         """Frames of all windows."""
         return min(self.task.window, self.effort.window)
+
+    def hidden(self, regime: str) -> slice:
+        """The frames of a window that are hidden to be drawn."""
+        first, last = REGIMES[regime]
+        return slice(round(first * self.window), round(last * self.window))
 
     @property
     def label_stride(self) -> int:

@@ -76,7 +76,7 @@ def samples(fitted: Fitted, material: Material, judge: Judge) -> dict[str, float
 
 def interpolations(fitted: Fitted, material: Material, judge: Judge, regime: str) -> dict[str, float | None]:
     """The same of windows of which a share was hidden."""
-    effort, hidden = material.effort, _hidden(regime, material)
+    effort, hidden = material.effort, material.hidden(regime)
     drawn, _ = drawing.completed(
         fitted, material.test, hidden, effort.sets, effort.together, fitted.config.seed
     )
@@ -88,7 +88,7 @@ def replications(fitted: Fitted, material: Material, judge: Judge) -> dict[str, 
     drawn = drawing.replicated(fitted, material.test, material.effort.together, fitted.config.seed)
     found = {}
     for regime in REGIMES:
-        values, hidden = np.stack([item.values for item in material.test]), _hidden(regime, material)
+        values, hidden = np.stack([item.values for item in material.test]), material.hidden(regime)
         values[:, hidden] = drawn[:, hidden]
         found[f"{_name(regime)}_seen"] = judge.distance(values)
     return found
@@ -96,11 +96,6 @@ def replications(fitted: Fitted, material: Material, judge: Judge) -> dict[str, 
 
 def _name(regime: str) -> str:
     return f"fid_{regime.replace('-', '_')}"
-
-
-def _hidden(regime: str, material: Material) -> slice:
-    first, last = REGIMES[regime]
-    return slice(round(first * material.window), round(last * material.window))
 
 
 def _over_sets(name: str, values: list[float | None]) -> dict[str, float | None]:
