@@ -108,8 +108,8 @@ def test_growth_varies_one_size_at_a_time():
     for name, setting in scaling.settings(long=False):
         others = {field: getattr(setting, field) for field in scaling.SIZES if field != name}
         assert others == {field: getattr(scaling.BASE, field) for field in others}
-    *_, (name, last) = scaling.settings(long=True)
-    assert (name, last.num_steps, last.batch) == ("num_steps", scaling.LONG, 1)
+    steps = [(name, setting.num_steps, setting.batch) for name, setting in scaling.settings(long=True)]
+    assert steps == [("num_steps", count, 1) for count in scaling.LONG]
 
 
 def test_a_row_of_growth():

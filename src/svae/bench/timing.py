@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from svae.compiling import OFTEN, compiling
+from svae.compiling import OFTEN, compiling, keeping_garbage
 
 SHORTEST = 0.1  # seconds: shorter calls are timed several at once
 
@@ -57,7 +57,8 @@ def compile_program(program: Program, say: Say) -> Compiled:
     """Compile, and note how long that takes."""
     say(f"compiling {program.group}, {program.name}")
     compiled = jax.jit(program.function, **compiling(OFTEN))
-    executable, seconds = timed(lambda: compiled.lower(*program.arguments).compile())
+    with keeping_garbage():
+        executable, seconds = timed(lambda: compiled.lower(*program.arguments).compile())
     return Compiled(program, executable, seconds)
 
 

@@ -110,7 +110,9 @@ def scaling(
             help="sequential, parallel or kernel; may be given several times. Default: the first two."
         ),
     ] = None,
-    long: Annotated[bool, typer.Option("--long", help="Also one sequence of 100,000 steps.")] = False,
+    long: Annotated[
+        bool, typer.Option("--long", help="In place of these, one sequence of 1,000 to 100,000 steps.")
+    ] = False,
     json_path: Annotated[
         Path | None,
         typer.Option("--json", metavar="PATH", dir_okay=False, help="Also write the rows here."),

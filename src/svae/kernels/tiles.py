@@ -146,7 +146,7 @@ def _inverse_cholesky_jvp(primals, tangents):
 
 
 def inverse_and_log_det(a: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
-    """Inverse, all NaN where A is not positive definite, and log-determinant.
+    """Inverse and log-determinant, all NaN where A is not positive definite.
 
     By Gauss-Jordan elimination in place: with a pivot p = A_kk, A - u v'/p is A with row and column k
     eliminated, if u is column k with p - 1 in place k, and v is row k with p + 1 there. That is exact to
@@ -157,30 +157,31 @@ def inverse_and_log_det(a: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Fl
     along = lax.broadcasted_iota(jnp.int32, (1, a.shape[0]), 1)
     down = lax.broadcasted_iota(jnp.int32, (a.shape[0], 1), 0)
     diagonal = jnp.where(rows == columns, a, 0)
-    scale = lambda a: (
-        a * lax.rsqrt(jnp.sum(diagonal, axis=0))[None, :] * lax.rsqrt(jnp.sum(diagonal, axis=1))[:, None]
-    )
+    scale_along = lax.rsqrt(jnp.sum(diagonal, axis=0))[None, :]
+    scale_down = lax.rsqrt(jnp.sum(diagonal, axis=1))[:, None]
 
     def eliminate(i, carry):
-        work, log_det = carry
+        work, pivots = carry
         j, k = 2 * i, 2 * i + 1
         row = lambda j: jnp.sum(jnp.where(rows == j, work, 0), axis=0)[None, :]
         column = lambda j: jnp.sum(jnp.where(columns == j, work, 0), axis=1)[:, None]
         entry = lambda row, j: jnp.sum(jnp.where(along == j, row, 0))
         first_row, second_row, first_column, second_column = row(j), row(k), column(j), column(k)
         pivot, between = entry(first_row, j), entry(first_row, k)
-        inverse = jnp.where(pivot > 0, 1 / pivot, jnp.nan)
+        inverse = 1 / pivot
         next_pivot = entry(second_row, k) - between * between * inverse
-        next_inverse = jnp.where(next_pivot > 0, 1 / next_pivot, jnp.nan)
         u = jnp.where(down == j, pivot - 1, first_column)
         v = jnp.where(along == j, pivot + 1, first_row) * inverse
         # what the first elimination makes of the second row and column
         second_row = second_row - between * v
         second_column = second_column - u * (between * inverse)
         next_u = jnp.where(down == k, next_pivot - 1, second_column)
-        next_v = jnp.where(along == k, next_pivot + 1, second_row) * next_inverse
-        return work - u * v - next_u * next_v, log_det + jnp.log(pivot) + jnp.log(next_pivot)
+        next_v = jnp.where(along == k, next_pivot + 1, second_row) * (1 / next_pivot)
+        pivots = jnp.where(along == j, pivot, jnp.where(along == k, next_pivot, pivots))
+        return work - u * v - next_u * next_v, pivots
 
-    begin = jnp.sum(jnp.log(jnp.sum(diagonal, axis=0)))
-    work, log_det = lax.fori_loop(0, a.shape[0] // 2, eliminate, (scale(a), begin))
-    return scale(work), log_det
+    begin = a * scale_along * scale_down, jnp.ones_like(scale_along)
+    work, pivots = lax.fori_loop(0, a.shape[0] // 2, eliminate, begin)
+    log_pivots = jnp.where(pivots > 0, jnp.log(pivots), jnp.nan)
+    log_det = jnp.sum(log_pivots - 2 * jnp.log(scale_along))
+    return work * scale_along * scale_down + 0 * log_det, log_det

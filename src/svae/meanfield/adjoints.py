@@ -127,18 +127,18 @@ class GaussSeidel(ImplicitAdjoint):
         """
         steps = (system.sweeps + 1) // 2 if self.steps is None else self.steps
         nothing = jax.tree.map(jnp.zeros_like, a)
-
-        def block(m: int, y: Blocks) -> Terms:
-            return add(a[m], system.propagation[m](add(c[m], system.coupling(y, m))))
+        # What the others hear of a_0, each time the same, so that y_0 - a_0 is enough to go on
+        told = tuple(add(c[m], system.coupling((a[0], *nothing[1:]), m)) for m in range(1, len(a)))
 
         def first(others: Blocks) -> Terms:
-            return block(0, (nothing[0], *others))
+            return system.propagation[0](add(c[0], system.coupling((nothing[0], *others), 0)))
 
         def sweep(i, carry):
             others, _, first_size = carry
             y = (first(others), *others)
             for m in range(1, len(y)):
-                y = (*y[:m], block(m, y), *y[m + 1 :])
+                answer = system.propagation[m](add(told[m - 1], system.coupling(y, m)))
+                y = (*y[:m], add(a[m], answer), *y[m + 1 :])
             change = add(y[1:], others, -1.0)
             size = inner(change, change)
             return y[1:], size, jnp.where(i == 0, size, first_size)
@@ -147,9 +147,9 @@ class GaussSeidel(ImplicitAdjoint):
         unset = jnp.zeros_like(inner(alone, alone))
         others, last, first_size = lax.fori_loop(0, steps, sweep, (alone, unset, unset))
         if not self.fallback:
-            return (first(others), *others)
+            return (add(a[0], first(others)), *others)
         sound = system.converged & ~(last > first_size) & jnp.isfinite(last)
-        return (first(_where(sound, others, nothing[1:])), *_where(sound, others, alone))
+        return (add(a[0], first(_where(sound, others, nothing[1:]))), *_where(sound, others, alone))
 
 
 class ConjugateGradients(ImplicitAdjoint):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from svae.chains import DiscreteChainTerms, GaussianChainTerms
 from svae.expfam import LOG_2PI, DirichletTerms, MNIWTerms, NIWTerms
-from svae.linalg import matmul
+from svae.kernels.products import rows_times
 
 
 def normal_log_density(
@@ -55,5 +55,5 @@ def _pair(pairs: list[tuple[Array, Array]]) -> Float[Array, "time *k"]:
     flat = lambda x, leading: x.reshape(*leading, math.prod(x.shape[len(leading) :]))
     theta = jnp.concatenate([flat(t, states) for t, _ in pairs], axis=-1)
     stats = jnp.concatenate([flat(s, s.shape[:1]) for _, s in pairs], axis=-1)
-    found = matmul(stats, theta.reshape(-1, theta.shape[-1]).T)
+    found = rows_times(stats, theta.reshape(-1, theta.shape[-1]).T)
     return found.reshape(-1, *states)
