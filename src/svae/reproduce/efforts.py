@@ -99,7 +99,7 @@ EFFORTS = {
         epochs=20,
         width=16,
     ),
-    # A few minutes a model on an H200: a step with K=50, T=250 and B=128 takes 19 ms there.
+    # A few minutes a model on an H200: a step with K=50, T=250 and B=128 takes 17 ms there.
     # The paper's 100 windows do not show all actions often enough to tell their states apart.
     "full": Effort(
         changes=(
