@@ -1,5 +1,7 @@
 """Programs are compiled as suits the machine and how often they run, and once."""
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -54,3 +56,20 @@ def test_what_runs_often_is_traced_once():
     double(jnp.ones(3), "a"), double(jnp.ones(3), "b")
     assert traces == ["a", "a", "b"]
     assert double.__name__ == "double"
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_left_while_programs_are_traced(collecting):
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        seen = []
+        assert once(lambda x: (seen.append(gc.isenabled()), x + 1)[1], 0.0) == 1
+        often(lambda x: (seen.append(gc.isenabled()), x)[1])(0.0)
+        assert seen
+        assert not any(seen)
+        with pytest.raises(ZeroDivisionError):
+            once(lambda x: 1 // 0, 0.0)
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -211,15 +212,29 @@ def curve(form: Form, changes: tuple[str, ...], seed: int = 0) -> ndarray:
     return np.array([x["elbo"] for x in records])
 
 
-def reference(sizes: table1.Sizes, changes: tuple[str, ...]) -> dict[str, ndarray]:
-    """The sequential form's gradient and curve, from a process that has nothing but the CPU."""
+@contextmanager
+def reference(sizes: table1.Sizes, changes: tuple[str, ...]) -> Iterator[Callable[[], dict[str, ndarray]]]:
+    """The sequential form's gradient and curve, from a process that has nothing but the CPU.
+
+    It works while others measure; what is yielded waits for it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "reference.npz"
         asked = json.dumps({"sizes": sizes, "changes": changes})
         command = [sys.executable, "-m", __spec__.name, str(path), asked]
-        subprocess.run(command, check=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-        with np.load(path) as file:
-            return dict(file)
+
+        def results() -> dict[str, ndarray]:
+            if process.wait() != 0:
+                raise subprocess.CalledProcessError(process.returncode, command)
+            with np.load(path) as file:
+                return dict(file)
+
+        process = subprocess.Popen(command, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+        try:
+            yield results
+        finally:
+            process.kill()
+            process.wait()
 
 
 def run(form: Form, sizes: table1.Sizes, changes: tuple[str, ...], say: Say) -> dict[str, Any]:
@@ -230,10 +245,12 @@ def run(form: Form, sizes: table1.Sizes, changes: tuple[str, ...], say: Say) -> 
         rows.append(row)
         say(line(row))
 
-    for row in chains(sizes, form):
-        tell(row)
-    true, found = reference(sizes, changes), gradient(sizes, form)
-    curves = {form.value: curve(form, changes), **{name: true.pop(name) for name in CURVES}}
+    with reference(sizes, changes) as results:
+        for row in chains(sizes, form):
+            tell(row)
+        found, own_curve = gradient(sizes, form), curve(form, changes)
+        true = results()
+    curves = {form.value: own_curve, **{name: true.pop(name) for name in CURVES}}
     apart = {name: float(np.linalg.norm(found[name] - x) / np.linalg.norm(x)) for name, x in true.items()}
     tell({"what": "gradient step", "loss": apart.pop("loss"), "gradient": max(apart.values())})
     own, plain, other = (float(x[-1]) for x in curves.values())
