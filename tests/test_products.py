@@ -67,17 +67,17 @@ def test_any_axis_can_be_mapped(key, axes):
     np.testing.assert_allclose(found, jax.vmap(jnp.matmul, axes)(*given), rtol=1e-12)
 
 
-def test_gpus_multiply_in_parts_where_rows_are_many():
-    def program(rows):
-        a, b = jnp.zeros((rows, 20), jnp.float32), jnp.zeros((20, 4), jnp.float32)
-        return jax.jit(jax.vmap(rows_times, (0, None))).trace(a[None], b).lower(lowering_platforms=("cuda",))
-
-    assert "triton" not in program(MANY - 1).as_text()
-    assert "triton" in program_on_gpu(program, MANY).as_text()
-
-
-def program_on_gpu(program, rows):
-    """As it would be lowered on a machine with a GPU, where kernels are not interpreted."""
+def uses_kernel(rows, size, dtype):
+    """Whether the program for a GPU does, where kernels are not interpreted."""
+    many, matrix = jax.ShapeDtypeStruct((1, rows, size), dtype), jax.ShapeDtypeStruct((size, 4), dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "default_backend", lambda: "gpu")
-        return program(rows)
+        traced = jax.jit(jax.vmap(rows_times, (0, None))).trace(many, matrix)
+        return "triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_gpus_multiply_in_parts_where_rows_are_many():
+    assert uses_kernel(MANY, 20, jnp.float32)
+    assert not uses_kernel(MANY - 1, 20, jnp.float32)
+    assert not uses_kernel(MANY, 20, jnp.float64)
+    assert not uses_kernel(2**31 // 20 + 1, 20, jnp.float32)

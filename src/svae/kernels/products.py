@@ -56,8 +56,10 @@ def _plain(rows: Array, matrix: Array) -> Array:
 
 
 def _on_gpu(rows: Array, matrix: Array) -> Array:
-    worth_it = math.prod(rows.shape[:-1]) >= MANY and rows.dtype == jnp.float32
-    return _flat(in_parts if worth_it else linalg.matmul, rows, matrix)
+    many = math.prod(rows.shape[:-1])
+    entries = many * max(matrix.shape)  # of the largest array, which a kernel counts in 32 bits
+    fits = many >= MANY and entries < 1 << 31 and rows.dtype == jnp.float32
+    return _flat(in_parts if fits else linalg.matmul, rows, matrix)
 
 
 def _flat(product: Callable[[Array, Array], Array], rows: Array, matrix: Array) -> Array:
