@@ -19,7 +19,7 @@ def _size(default: int, text: str, minimum: int = 1) -> Any:
 def _write(path: Path, command: list[str], report: dict[str, Any]) -> None:
     from svae.cards import write_card
 
-    write_card(path, {"command": " ".join(command), **report})
+    write_card(path, {"command": " ".join([*command, f"--json {path.name}"]), **report})
 
 
 @bench.command()
@@ -58,7 +58,7 @@ def engine(
     if json_path is not None:
         flags = ["--quick"] * quick + ["--no-dynamax"] * (not dynamax)
         options = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
-        _write(json_path, ["svae bench engine", *flags, *options, f"--json {json_path}"], report)
+        _write(json_path, ["svae bench engine", *flags, *options], report)
 
 
 @bench.command()
@@ -131,7 +131,7 @@ def scaling(
         json_path.parent.mkdir(parents=True, exist_ok=True)
     report = bench_scaling.run([Form(name) for name in chosen], long, say=typer.echo)
     if json_path is not None:
-        options = [*(f"--form {name}" for name in form or []), *["--long"] * long, f"--json {json_path}"]
+        options = [*(f"--form {name}" for name in form or []), *["--long"] * long]
         _write(json_path, ["svae bench scaling", *options], report)
 
 
@@ -164,5 +164,5 @@ def accuracy(
         json_path.parent.mkdir(parents=True, exist_ok=True)
     report = bench_accuracy.run(chosen, sizes, changes, say=typer.echo)
     if json_path is not None:
-        options = ([f"--form {form}"] if form else []) + ["--quick"] * quick + [f"--json {json_path}"]
+        options = ([f"--form {form}"] if form else []) + ["--quick"] * quick
         _write(json_path, ["svae bench accuracy", *options], report)
