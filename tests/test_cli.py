@@ -54,7 +54,7 @@ def test_bench_engine_passes_sizes_on_and_writes_json(call, pretend_run, tmp_pat
     assert "sequential" in result.output
     assert "500 ms" in result.output
     report = json.loads(path.read_text())
-    assert report["command"] == f"svae bench engine --quick --no-dynamax --batch 3 --json {path}"
+    assert report["command"] == f"svae bench engine --quick --no-dynamax --batch 3 --json {path.name}"
     assert report["rows"][0]["seconds"] == 0.5
 
 
