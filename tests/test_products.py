@@ -1,10 +1,13 @@
 """Products of many rows with one matrix: the kernel, interpreted, and the primitive's rules."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from svae.chains import Form, best_form
 from svae.kernels.products import MANY, in_parts, rows_times
 
 
@@ -67,11 +70,17 @@ def test_any_axis_can_be_mapped(key, axes):
     np.testing.assert_allclose(found, jax.vmap(jnp.matmul, axes)(*given), rtol=1e-12)
 
 
-def uses_kernel(rows, size, dtype):
+def on_gpu(patch, capability):
+    """As if this were a machine with such a GPU."""
+    patch.setattr(jax, "default_backend", lambda: "gpu")
+    patch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
+
+
+def uses_kernel(rows, size, dtype, capability="9.0"):
     """Whether the program for a GPU does, where kernels are not interpreted."""
     many, matrix = jax.ShapeDtypeStruct((1, rows, size), dtype), jax.ShapeDtypeStruct((size, 4), dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "default_backend", lambda: "gpu")
+        on_gpu(patch, capability)
         traced = jax.jit(jax.vmap(rows_times, (0, None))).trace(many, matrix)
         return "triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
 
@@ -81,3 +90,12 @@ def test_gpus_multiply_in_parts_where_rows_are_many():
     assert not uses_kernel(MANY - 1, 20, jnp.float32)
     assert not uses_kernel(MANY, 20, jnp.float64)
     assert not uses_kernel(2**31 // 20 + 1, 20, jnp.float32)
+
+
+def test_older_gpus_do_without_kernels(monkeypatch):
+    assert not uses_kernel(MANY, 20, jnp.float32, "7.5")
+    for capability in ("7.5", "gfx90a"):
+        on_gpu(monkeypatch, capability)
+        assert best_form() == Form.PARALLEL
+    on_gpu(monkeypatch, "8.0")
+    assert best_form() == Form.KERNEL

@@ -5,6 +5,8 @@ from enum import StrEnum
 import jax
 from jax import lax
 
+from svae.kernels.tiles import has_matrix_units
+
 # `jax.vmap(..., axis_name=BATCH)` over sequences tells algorithms how many of them run side by side
 BATCH = "sequences"
 
@@ -27,4 +29,6 @@ def batch_size() -> int:
 
 def best_form() -> Form:
     """The fastest form on this machine."""
-    return {"cpu": Form.SEQUENTIAL, "gpu": Form.KERNEL}.get(jax.default_backend(), Form.PARALLEL)
+    if jax.default_backend() == "cpu":
+        return Form.SEQUENTIAL
+    return Form.KERNEL if jax.default_backend() == "gpu" and has_matrix_units() else Form.PARALLEL

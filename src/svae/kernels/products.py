@@ -22,7 +22,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
 from svae import linalg
-from svae.kernels.tiles import SMALLEST, backend_options
+from svae.kernels.tiles import SMALLEST, backend_options, has_matrix_units
 
 MANY = 4096  # rows; fewer do not keep a GPU busy
 ROWS, DEPTH, WIDTH = 64, 32, 128  # of what a program multiplies at once, at most
@@ -47,7 +47,7 @@ def _for_matrix(bar: Array, rows: Array, matrix: Any) -> Array:
 
 def _mapped(given: tuple[Array, Array], axes: tuple[int | None, int | None]) -> tuple[Array, int]:
     if axes[1] is not None:  # each has a matrix of its own
-        return jax.vmap(linalg.matmul, axes)(*given), 0
+        return jax.vmap(_plain, axes)(*given), 0
     return rows_times(jnp.moveaxis(given[0], axes[0] or 0, 0), given[1]), 0
 
 
@@ -58,7 +58,7 @@ def _plain(rows: Array, matrix: Array) -> Array:
 def _on_gpu(rows: Array, matrix: Array) -> Array:
     many = math.prod(rows.shape[:-1])
     entries = many * max(matrix.shape)  # of the largest array, which a kernel counts in 32 bits
-    fits = many >= MANY and entries < 1 << 31 and rows.dtype == jnp.float32
+    fits = many >= MANY and entries < 1 << 31 and rows.dtype == jnp.float32 and has_matrix_units()
     return _flat(in_parts if fits else linalg.matmul, rows, matrix)
 
 

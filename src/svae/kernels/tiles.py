@@ -14,6 +14,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 SMALLEST, LARGEST = 16, 64  # sides that the products take, and that registers hold
+OLDEST = 8.0  # compute capability of GPUs that kernels are for
 
 
 def side(size: int) -> int:
@@ -24,6 +25,17 @@ def side(size: int) -> int:
 def can_hold(dtype: Any) -> bool:
     """Double precision is for interpreted kernels."""
     return dtype == jnp.float32 or jax.default_backend() == "cpu"
+
+
+def has_matrix_units() -> bool:
+    """Whether this machine's GPU multiplies bfloat16 and TF32, as those since 2020 do.
+
+    What is compiled here for a GPU elsewhere is for one that does.
+    """
+    if jax.default_backend() != "gpu":
+        return True
+    capability = str(getattr(jax.devices()[0], "compute_capability", OLDEST))  # other makers' are names
+    return capability[0].isdigit() and float(capability) >= OLDEST
 
 
 def backend_options(num_warps: int, num_stages: int = 1) -> dict[str, Any]:
