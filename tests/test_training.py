@@ -24,6 +24,7 @@ from svae.data import DataError, Recording, as_recordings
 from svae.models import Batch, make_svae
 from svae.networks import Gaussian, mlp_decoder, mlp_encoder
 from svae.pgm import LDS, SLDS, GaussianMixture, StandardNormal
+from svae.results.summary import training_log
 from svae.training.artifact import load_fitted, save_fitted
 from svae.training.build import GraphPrior, graph_for, require_possible, untrained
 from svae.training.checkpoint import MetricsFile, read_metrics
@@ -424,6 +425,18 @@ def test_the_log_forgets_what_came_after_the_checkpoint(tmp_path):
         file.write('{"stage": "joi')
     log.forget("joint", 1)
     assert [record["step"] for record in read_metrics(log.path)] == [0, 1]
+
+
+def test_the_log_is_json_whatever_a_step_gave(tmp_path):
+    log = MetricsFile(tmp_path / "metrics.ndjson")
+    log({"stage": "joint", "step": 0, "elbo": float("nan")})
+    log({"stage": "joint", "step": 1, "elbo": 2.0})
+    log.forget("joint", 1)
+    assert "NaN" not in log.path.read_text()
+    assert [record["elbo"] for record in read_metrics(log.path)] == [None, 2.0]
+    shown = training_log(tmp_path)["elbo"]
+    assert np.isnan(shown[0])
+    assert shown[1] == 2
 
 
 RUN = """
