@@ -389,6 +389,13 @@ def test_tables_compare_with_the_paper():
     assert (ours[2].strip(), ours[3].strip()) == ("srnn", "srnn")
     assert (theirs[2].strip(), theirs[3].strip()) == ("srnn", "svae-slds")
     assert table2.reading({"vae": found["srnn"]}, published.TABLE2["mocap"]) == ""
+
+
+def test_models_are_compared_by_the_seeds_that_all_have():
+    row = lambda model, seed: {"model": model, "seed": seed}
+    rows = [row("srnn", 0), row("dks", 0), row("dks", 1)]
+    assert table2.comparable(rows) == rows[:2]
+    assert table2.comparable(rows[::2]) == rows[::2]
     assert words.number(1234.6) == "1,235"
     assert words.number(1.234, 0.01) == "1.23 ± 0.01"
     assert words.number(None) == "-"
