@@ -51,7 +51,7 @@ def three_ways(product):
     )
 
 
-@pytest.mark.parametrize("shape", [(4, 5, 7), (2, 4, 5, 7)])
+@pytest.mark.parametrize("shape", [(4, 5, 7), (2, 4, 5, 7), (4, 0, 7)])
 def test_derivatives_are_those_of_a_matrix_product(key, shape):
     rows, matrix = jax.random.normal(key, shape), jax.random.normal(key, (7, 3))
     found = jax.jit(three_ways(rows_times))(rows, matrix)

@@ -63,7 +63,8 @@ def _on_gpu(rows: Array, matrix: Array) -> Array:
 
 
 def _flat(product: Callable[[Array, Array], Array], rows: Array, matrix: Array) -> Array:
-    return product(rows.reshape(-1, rows.shape[-1]), matrix).reshape(*rows.shape[:-1], -1)
+    *many, size = rows.shape  # there may be none
+    return product(rows.reshape(math.prod(many), size), matrix).reshape(*many, matrix.shape[1])
 
 
 # A primitive, as derivatives of derivatives and maps over batches must be such products again
