@@ -23,9 +23,13 @@ def write_card(path: Path, value: Any) -> None:
     """Plain JSON, moved into place when whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    text = json.dumps(plain(value), indent=2, allow_nan=False)
-    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.write_text(as_json(value, indent=2) + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """The text, which any reader of JSON takes."""
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 def plain(value: Any) -> Any:

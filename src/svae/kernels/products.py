@@ -22,7 +22,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
 from svae import linalg
-from svae.kernels.tiles import SMALLEST, backend_options, has_matrix_units
+from svae.kernels.tiles import backend_options, has_matrix_units, side
 
 MANY = 4096  # rows; fewer do not keep a GPU busy
 ROWS, DEPTH, WIDTH = 64, 32, 128  # of what a program multiplies at once, at most
@@ -80,7 +80,7 @@ mlir.register_lowering(_product, mlir.lower_fun(_on_gpu, multiple_results=False)
 def in_parts(rows: Float[Array, "many f"], matrix: Float[Array, "f k"]) -> Float[Array, "many k"]:
     """The kernel."""
     (many, size), results = rows.shape, matrix.shape[1]
-    depth, width = (max(SMALLEST, min(most, _power(n))) for most, n in ((DEPTH, size), (WIDTH, results)))
+    depth, width = min(DEPTH, side(size)), min(WIDTH, side(results))
     steps, columns = pl.cdiv(size, depth), pl.cdiv(results, width)
     padding = [(0, steps * depth - size), (0, columns * width - results)]
     parts = _split(jnp.pad(matrix, padding))
@@ -127,7 +127,3 @@ def _split(a: Float[Array, "n m"]) -> list[Array]:
         parts.append(part.astype(jnp.bfloat16))
         a = a - part
     return parts
-
-
-def _power(n: int) -> int:
-    return 1 << (n - 1).bit_length()

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from svae.cards import plain
+from svae.cards import as_json
 from svae.training.step import TrainState
 from svae.training.trees import arrays_from_tree, tree_from_arrays
 
@@ -64,19 +64,15 @@ class MetricsFile:
     def __call__(self, record: dict[str, Any]) -> None:
         """Append one record."""
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(record))
+            file.write(as_json(record) + "\n")
 
     def forget(self, stage: str, after: int) -> None:
         """Drop what a killed run wrote of `stage` after its last checkpoint, and broken lines."""
         records = [x for x in read_metrics(self.path) if x.get("stage") != stage or x.get("step", 0) <= after]
-        text = "".join(map(_line, records))
+        text = "".join(as_json(record) + "\n" for record in records)
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(self.path)
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(plain(record), allow_nan=False) + "\n"
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
